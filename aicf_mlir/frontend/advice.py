@@ -1,4 +1,4 @@
-"""What to write instead of an op that is not supported: one row an op, whatever its overload.
+"""Replacements for ops that are not supported: one row an op, for all its overloads.
 
 Each row has a case in `tests/py/frontend/advised.py`: the op is still refused, and the advice trains as the op does in torch.
 """
@@ -14,7 +14,7 @@ class Advice:
 
     code: str
     note: str = ""
-    """Where it does, or what comes before it; empty where there is nothing to say."""
+    """The place of the replacement, or the code before it; empty if there is nothing to add."""
 
     def __str__(self) -> str:
         return f"{self.code}, {self.note}" if self.note else self.code
@@ -41,5 +41,5 @@ ADVICE: dict[str, Advice] = {
 
 
 def advice_for(op: str) -> str:
-    """What to write instead of an overload such as `aten.conv2d.default`; empty where nothing is known."""
+    """Return the replacement for an overload such as `aten.conv2d.default`; empty if none is known."""
     return str(ADVICE.get(op.rpartition(".")[0], ""))

@@ -1,7 +1,9 @@
-"""Branches on the value of a tensor of which one side raises: `if torch.any(var < 0): raise …`, `assert x.isfinite().all()`.
+"""Branches on the value of a tensor of which one side raises: `if torch.any(var < 0): raise …`, `assert
+x.isfinite().all()`.
 
-Such a branch is a check of values and no control flow: the step takes the other side, and a check that fails takes its place. The
-bytecode says which side that is. It must lead to `raise` without another branch, and nobody may catch what is raised.
+A branch of this kind is a check of values and no control flow: the step takes the other side, and a check that can fail
+replaces the branch. The bytecode shows the raising side. It must lead to `raise` without another branch, and no code
+may catch the error.
 """
 
 from __future__ import annotations
@@ -19,19 +21,20 @@ from aicf_mlir.frontend import source
 from aicf_mlir.ir.locations import SourceLocation
 
 ASSERT: Any = torch._assert_async  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-"""Which torch exports as an op; there is no public name for it."""
+"""The function that torch exports as an op; there is no public name for it."""
 ON_TRUE, ON_FALSE = "IF_TRUE", "IF_FALSE"
 STEP = Path(__file__).with_name("step_module.py")
-"""Whose frame calls the step: what catches something further out catches errors of the step too."""
+"""The file whose frame calls the step: a handler further out catches errors of the step too."""
 CATCHES = ("CHECK_EXC_MATCH", "POP_EXCEPT")
 
 
 def passed(
     frame: FrameType | None, function: str, condition: torch.Tensor, location: SourceLocation | None
 ) -> bool | None:
-    """The value that a branch of the running code must see in order not to raise, and a check that it is that; None for others.
+    """Return the value with which a branch of the running code does not raise, and a check for it; None for other
+    branches.
 
-    `frame` is the running one, of what torch calls in place of `function` on `condition`.
+    `frame` is the running one, of the code that torch calls in place of `function` on `condition`.
     """
     while frame is not None and frame.f_code.co_name in ("__torch_function__", "seen"):
         frame = frame.f_back
@@ -51,7 +54,9 @@ def passed(
 
 
 def raising_side(frame: FrameType) -> tuple[bool, int] | None:
-    """For which truth of what is tested now the code comes to `raise`, and the line of that; None where for neither or both."""
+    """Return the truth value of the current test with which the code reaches `raise`, and the line of that; None if
+    neither or both do.
+    """
     code = list(dis.get_instructions(frame.f_code))
     offsets = [each.offset for each in code]
     at, negated = bisect_right(offsets, frame.f_lasti) - 1, False
@@ -83,7 +88,7 @@ JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 
 
 def is_caught(frame: FrameType | None) -> bool:
-    """Whether the code of the step that runs now stands in a `try` with an `except`."""
+    """True if the running code of the step is in a `try` with an `except`."""
     first = True
     while frame is not None and Path(frame.f_code.co_filename) != STEP:
         if (first or source.is_users_frame(frame)) and has_handler(frame.f_code, frame.f_lasti):
@@ -93,7 +98,7 @@ def is_caught(frame: FrameType | None) -> bool:
 
 
 def has_handler(code: CodeType, at: int) -> bool:
-    """Whether an `except` belongs to the instruction at `at`; a `with` or a `finally` raises again."""
+    """True if an `except` belongs to the instruction at `at`; a `with` or a `finally` raises again."""
     bytecode: Any = dis.Bytecode(code)
     entries: list[Any] = bytecode.exception_entries
     targets: list[int] = [entry.target for entry in entries if entry.start <= at < entry.end]
@@ -101,7 +106,7 @@ def has_handler(code: CodeType, at: int) -> bool:
 
 
 def catches(code: CodeType, target: int) -> bool:
-    """Whether a handler looks at what was raised, or goes on behind it."""
+    """True if a handler inspects the error, or continues after it."""
     for each in dis.get_instructions(code):
         if each.offset <= target:
             continue

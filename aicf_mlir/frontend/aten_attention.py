@@ -23,16 +23,17 @@ LARGEST = 256
 def attention(call: Call) -> SSAValue:
     """softmax(query · keyᵀ * scale + mask) · value, with scores in float32 for half precision.
 
-    Queries [.., H, L, E], keys [.., H or G, S, E], values [.., H or G, S, V]; with `enable_gqa` H / G heads of queries
-    share one of keys. A row that is masked everywhere gives 0. With dropout of the weights all of them are kept.
+    The operands are queries [.., H, L, E], keys [.., H or G, S, E], values [.., H or G, S, V]; with `enable_gqa` H / G
+    heads of queries share one of keys. A row that is masked everywhere gives 0. With dropout, all weights are kept.
     """
     return whole(call) if serves(call) else composed(call)
 
 
 def serves(call: Call) -> bool:
-    """Whether nn.attention is taken: no gradient of the mask, which needs all scores, and a size that kernels take.
+    """True if nn.attention is used: the mask needs no gradient, which would need all scores, and kernels support the
+    size.
 
-    Not by the device: what a CPU rather writes otherwise it does after the trace (`passes/keep_scores.py`).
+    The device does not matter here: a CPU's preferred form is chosen after the trace (`passes/keep_scores.py`).
     """
     query, key, value = (shape_of(call.value(name)) for name in ("query", "key", "value"))
     grouped = query[:-3] == key[:-3] and key[:-2] == value[:-2]
@@ -46,7 +47,7 @@ def serves(call: Call) -> bool:
 
 
 def scale_of(call: Call) -> float:
-    """What scores are multiplied with."""
+    """Return the factor of the scores."""
     size = shape_of(call.value("query"))[-1]
     return 1 / math.sqrt(size) if call["scale"] is None else float(call["scale"])
 
@@ -116,7 +117,7 @@ def composed(call: Call) -> SSAValue:
 
 
 def softmax(call: Call, scores: SSAValue, dtype: torch.dtype) -> SSAValue:
-    """Of the scores under the mask; rows that are masked everywhere are 0."""
+    """Return the softmax of the scores under the mask; rows that are masked everywhere are 0."""
     if call["is_causal"]:
         scores = call.emit.insert(nn.BandOp(scores, None, 0, -math.inf))
     if call["attn_mask"] is None:
@@ -130,7 +131,9 @@ def softmax(call: Call, scores: SSAValue, dtype: torch.dtype) -> SSAValue:
 
 
 def safe_softmax_row(call: Call) -> SSAValue:
-    """What torch's own decomposition of attention calls: along `dim`, which changes places with the last dimension."""
+    """Emit the softmax that torch's own decomposition of attention calls: along `dim`, which is swapped with the last
+    dimension.
+    """
     perm = list(range(len(call.shape)))
     if perm:
         perm[call["dim"]], perm[-1] = perm[-1], perm[call["dim"]]

@@ -1,6 +1,7 @@
 """Bytes (uint8) of a batch, images say: in the step they are int32, which has all their numbers.
 
-So what gives numbers of another type is right, and what moves them; what computes in bytes, where 200 + 100 is 44, is refused.
+So ops that return another type, or move numbers, are right; ops that compute in bytes, where 200 + 100 is 44, are
+refused.
 """
 
 from __future__ import annotations
@@ -44,6 +45,6 @@ def refusal(node: Node, name: str) -> str | None:
 
 
 def is_bytes(node: Node) -> bool:
-    """Whether the one result of `node` is a tensor of uint8."""
+    """True if the one result of `node` is a tensor of uint8."""
     made = node.meta.get("val")
     return isinstance(made, torch.Tensor) and made.dtype is torch.uint8

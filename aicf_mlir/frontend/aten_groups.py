@@ -19,7 +19,9 @@ def _made(call: Call, name: str, *operands: SSAValue) -> SSAValue:
 
 
 def histogram(call: Call) -> SSAValue:
-    """How many elements lie in each of `bins` equal parts of min..max, which the last part has with it; others count nowhere."""
+    """Count the elements in each of `bins` equal parts of min..max; the last part includes max, and other elements are
+    not counted.
+    """
     bins, low, high = call["bins"], float(call["min"]), float(call["max"])
     if low >= high:
         raise Refused("bounds that follow from the values; give min and max")
@@ -41,7 +43,9 @@ def histogram(call: Call) -> SSAValue:
 
 
 def grouped_product(call: Call) -> SSAValue:
-    """x[S, K] by w[G, K, N]: rows up to offs[0] by the first matrix, from there to offs[1] by the second; 0 behind the last."""
+    """Return x[S, K] by w[G, K, N]: rows up to offs[0] by the first matrix, from there to offs[1] by the second; 0
+    after the last.
+    """
     x, w = (
         call.value(name) for name in (("self", "mat2") if "mat2" in call.arguments else ("input", "weight"))
     )

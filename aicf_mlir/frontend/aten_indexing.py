@@ -100,7 +100,7 @@ def gather(call: Call) -> SSAValue:
 
 
 def gathered(call: Call, x: SSAValue, index: Any, dim: int) -> SSAValue:
-    """As `gather`, with an index of the rank of x, or a number."""
+    """Gather as `gather` does, with an index of the rank of x, or a number."""
     size = shape_of(x)[dim]
     slices = of_slices(index, dim, shape_of(x)) if shape_of_index(index) else index
     if slices is not None:
@@ -126,7 +126,7 @@ def take(call: Call) -> SSAValue:
 
 
 def take_along_dim(call: Call) -> SSAValue:
-    """A gather whose operands are broadcast beside `dim`; without `dim` from the flat tensor."""
+    """Gather with operands broadcast in all dimensions but `dim`; without `dim`, from the flat tensor."""
     if call["dim"] is None:
         x = call.value("self")
         flat = call.emit.reshape(x, (math.prod(shape_of(x)),))
@@ -195,7 +195,7 @@ def put_under_mask(call: Call, x: SSAValue, given: list[Any]) -> SSAValue:
 
 
 def put_rows(call: Call, x: SSAValue, index: SSAValue, source: SSAValue, accumulate: bool) -> SSAValue:
-    """The slices of x along its first dimension that `index` names replaced by those of `source`, or added to."""
+    """Replace the slices of x along its first dimension that `index` names by the slices of `source`, or add to them."""
     count, columns = math.prod(shape_of(index)), math.prod(shape_of(x)[1:])
     flat = call.emit.reshape(x, (shape_of(x)[0], columns))
     rows, source = call.emit.reshape(index, (count,)), call.emit.reshape(source, (count, columns))
@@ -220,7 +220,7 @@ def added(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue) -> SSAValue
 
 
 def replaced(call: Call, x: SSAValue, index: SSAValue, source: SSAValue, dim: int) -> SSAValue:
-    """nn.scatter of an index and a source of one shape, within that of x beside `dim`."""
+    """Return nn.scatter of an index and a source of one shape, within x's shape in all dimensions but `dim`."""
     if (count := shape_of(index)[dim]) > LONGEST:
         raise Forbidden(
             f"{count} indices along a dimension, each compared with every place; supported are {LONGEST}, without a"
@@ -235,7 +235,7 @@ def replaced(call: Call, x: SSAValue, index: SSAValue, source: SSAValue, dim: in
 def padded_beside(
     call: Call, x: SSAValue, index: SSAValue, source: SSAValue, dim: int
 ) -> tuple[SSAValue, SSAValue]:
-    """An index and a source as large as x beside `dim`: the new places of the index are none."""
+    """Return an index and a source as large as x in all dimensions but `dim`; new places of the index select nothing."""
     pairs = zip(shape_of(x), shape_of(index), strict=True)
     rest = [0 if d == dim else a - b for d, (a, b) in enumerate(pairs)]
     if not any(rest):
@@ -288,7 +288,7 @@ def scatter_add(call: Call) -> SSAValue:
 
 
 def add_slices(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue, dim: int) -> SSAValue:
-    """The slices of `source` along `dim` added to those of x that a vector names."""
+    """Add the slices of `source` along `dim` to the slices of x that a vector names."""
     order = [dim, *(d for d in range(len(shape_of(x))) if d != dim)]
     x, source = call.emit.transpose(x, order), call.emit.transpose(source, order)
     made = put_rows(call, x, rows, source, accumulate=True)
@@ -308,7 +308,7 @@ def index_add(call: Call) -> SSAValue:
 
 
 def index_copy(call: Call) -> SSAValue:
-    """Slices of `source`, or a number, in the place of those of x along `dim`."""
+    """Replace slices of x along `dim` by slices of `source`, or by a number."""
     x = vector(call, call.value("self"))
     dim = dimension(call, x)
     wraps = "value" in call.arguments

@@ -33,7 +33,7 @@ def shape_of_index(index: Known) -> tuple[int, ...]:
 
 
 def is_mask(index: Known) -> bool:
-    """Whether it is of booleans, or of bytes, which older programs have for them."""
+    """True if it is of booleans, or of bytes, which older programs use for them."""
     if isinstance(index, torch.Tensor):
         return index.dtype in (torch.bool, torch.uint8)
     return str(element_type(index)) == "i1"
@@ -72,7 +72,7 @@ def _known_below(index: torch.Tensor, size: int, wraps: bool) -> torch.Tensor:
 
 
 def never_reaches(index: SSAValue, size: int) -> bool:
-    """Whether the op that made it gives numbers in 0..size-1 only."""
+    """True if the op that made it gives numbers in 0..size-1 only."""
     while isinstance(op := index.owner, Operation):
         match op:
             case nn.InversePermutationOp():
@@ -98,14 +98,14 @@ class Several:
     """Indices of some dimensions together, as one index of all of these as one dimension."""
 
     dims: tuple[int, ...]
-    """Of the indexed tensor, sorted."""
+    """The dimensions of the indexed tensor, sorted."""
     index: Known
     size: int
-    """Of the one dimension."""
+    """The size of the one dimension."""
 
     @property
     def adjacent(self) -> bool:
-        """Whether nothing stands between them: then the result has the index where they are, else in front."""
+        """True if the indexed dimensions are adjacent: then the result has the index in their place, else in front."""
         return self.dims == tuple(range(self.dims[0], self.dims[0] + len(self.dims)))
 
 

@@ -133,10 +133,11 @@ def multi_margin(call: Call) -> SSAValue:
 
 
 def multilabel_margin(call: Call) -> SSAValue:
-    """The sum of max(0, 1 - x[i] + x[j]) over all targets i and all other classes j, over the number of classes.
+    """Return the sum of max(0, 1 - x[i] + x[j]) over all targets i and all other classes j, divided by the number of
+    classes.
 
-    Scores and targets are [N, C], [C] or []; the targets of a row end at the first that is -1. torch's own decomposition
-    goes on behind that, as if class 0 were meant.
+    Scores and targets are [N, C], [C] or []; the targets of a row end at the first that is -1. torch's own
+    decomposition continues after that, as if class 0 were meant.
     """
     scores, classes = _rows(call)
     rows = shape_of(scores)[0]
@@ -176,7 +177,7 @@ def _both(call: Call, x: SSAValue, y: SSAValue) -> SSAValue:
 
 
 def _positive(call: Call, z: SSAValue, counts: SSAValue) -> SSAValue:
-    """What is above 0 and counts, else 0."""
+    """Return the value if it is above 0 and counts, else 0."""
     return _apply(call, "hinge", _apply(call, "where", counts, z, call.of(0.0, call.wide_dtype)))
 
 

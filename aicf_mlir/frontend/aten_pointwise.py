@@ -16,7 +16,7 @@ from aicf_mlir.frontend.types import element_of, is_supported
 from aicf_mlir.ir.tensor_op import shape_of
 
 ARGUMENTS = (("self",), ("self", "other"), ("condition", "self", "other"))
-"""What torch calls the operands of an op that has one, two or three."""
+"""torch's names for the operands of an op with one, two or three of them."""
 
 DIVIDING = ("floor_divide", "trunc_divide", "fmod", "remainder")
 """Ops of two whole numbers that torch refuses where the second is 0."""
@@ -24,7 +24,7 @@ DIVIDING = ("floor_divide", "trunc_divide", "fmod", "remainder")
 AS_TENSORS = ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder", "xlogy", "xlog1py")
 """Ops that take a number as an element of the other operand's type: torch rounds it on each device.
 
-What others do with it differs by device; where the type does not hold the number they are computed in float32.
+Other ops treat the number differently by device; if the type does not hold it they are computed in float32.
 """
 
 SELU = {"alpha": 1.6732632423543772848170429916717, "scale": 1.0507009873554804934193349852946}
@@ -158,7 +158,7 @@ def clamped(call: Call) -> SSAValue:
 
 
 def logical(name: str) -> AtenRule:
-    """Of whatever is not 0."""
+    """Return the rule for a logical op; every number but 0 is true."""
 
     def row(call: Call) -> SSAValue:
         names = ("self", "other") if "other" in call.arguments else ("self",)

@@ -17,7 +17,7 @@ from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 SELU_MINIMUM = -1.7580993408473766
-"""Where torch.nn.SELU ends: its alpha times its scale, negative."""
+"""The minimum of torch.nn.SELU: its alpha times its scale, negative."""
 
 
 def drop(call: Call, x: SSAValue, p: float) -> SSAValue:
@@ -57,13 +57,13 @@ def native_dropout(call: Call) -> Value:
 
 
 def channels(x: SSAValue) -> tuple[int, ...]:
-    """One element for each channel of [N, C, …], as long as there are such dimensions."""
+    """Return a shape with one element for each channel of [N, C, …], for the dimensions that exist."""
     shape = shape_of(x)
     return (*shape[:2], *[1] * (len(shape) - 2))
 
 
 def feature_dropout(call: Call) -> Value:
-    """Of whole channels."""
+    """Drop whole channels."""
     if call["train"] is False or call["p"] == 0:
         return call["input"]
     x = call.value("input")
@@ -77,12 +77,12 @@ def alpha_dropout(call: Call) -> Value:
 
 
 def feature_alpha_dropout(call: Call) -> Value:
-    """Of whole channels."""
+    """Drop whole channels, with alpha dropout."""
     return call["input"] if call["train"] is False else alpha(call, channels(call.value("input")))
 
 
 def alpha(call: Call, shape: Sequence[int]) -> Value:
-    """With a mask of this shape."""
+    """Apply alpha dropout with a mask of this shape."""
     p, x = float(call["p"]), call.value("input")
     if p == 0:
         return x
@@ -108,7 +108,7 @@ def uniform(call: Call) -> SSAValue:
 
 
 def normal(call: Call) -> SSAValue:
-    """Of a mean and a standard deviation, which may be tensors."""
+    """Draw normal numbers of a mean and a standard deviation, which may be tensors."""
     made = draw(call, "normal", call.shape, call.dtype)
     mean, deviation = (
         call.of(each, call.dtype) if isinstance(each, SSAValue) else float(each)
@@ -149,7 +149,7 @@ def randint(call: Call) -> SSAValue:
 
 
 def exponential(call: Call) -> SSAValue:
-    """Of the rate `lambd`."""
+    """Draw exponential numbers of the rate `lambd`."""
     return moved(call, draw(call, "exponential", call.shape, call.dtype), 0.0, 1.0 / float(call["lambd"]))
 
 

@@ -17,7 +17,7 @@ from aicf_mlir.ir.tensor_op import shape_of
 
 
 def pad(call: Call, of_name: str = "constant") -> SSAValue:
-    """Before and behind each dimension, in pairs that begin with the last one; negative numbers cut off."""
+    """Pad before and after each dimension, in pairs that begin with the last one; negative numbers cut off."""
     x, mode = call.value("self"), call.arguments.get("mode", of_name)
     widths = list(call.arguments.get("pad", call.arguments.get("padding")) or [])
     rank = len(shape_of(x))
@@ -79,7 +79,7 @@ SIDES: dict[str, tuple[Side, Side]] = {
     "circular": (_moved(lambda width, size: size - width), _moved(lambda width, size: 0)),
     "replicate": (_repeated(lambda size: 0), _repeated(lambda size: size - 1)),
 }
-"""By the mode what stands in front and behind."""
+"""The content before and after a dimension, by the mode."""
 
 
 def padded(mode: str) -> AtenRule:
@@ -88,7 +88,7 @@ def padded(mode: str) -> AtenRule:
 
 
 def flip(call: Call) -> SSAValue:
-    """In reverse order."""
+    """Reverse the order of elements."""
     x = call.value("self")
     dims = sorted({dim % len(shape_of(x)) for dim in call["dims"]}) if shape_of(x) else []
     return call.emit.insert(nn.FlipOp(x, dims)) if dims else x
@@ -109,7 +109,7 @@ def roll(call: Call) -> SSAValue:
 
 
 def triangle(lower: bool) -> AtenRule:
-    """What is on and below a diagonal, or on and above it."""
+    """Keep the elements on and below a diagonal, or on and above it."""
 
     def row(call: Call) -> SSAValue:
         diagonal = int(call["diagonal"])
@@ -200,7 +200,7 @@ def unfold(call: Call) -> SSAValue:
 
 
 def expect_row(call: Call, x: SSAValue, dim: int) -> None:
-    """Refuse rows that are too long to have each element beside each other one."""
+    """Refuse rows that are too long to compare each element with each other one."""
     if (size := shape_of(x)[dim]) > LONGEST:
         raise Refused(f"rows of {size} elements along the dimension; supported are {LONGEST}")
 
@@ -233,7 +233,7 @@ def sort(call: Call) -> Value:
 
 
 def argsort(call: Call) -> Value:
-    """Where the elements of a sorted row stood."""
+    """Return the positions of the elements of a sorted row before sorting."""
     found = sort(call)
     assert isinstance(found, tuple)
     return found[1]

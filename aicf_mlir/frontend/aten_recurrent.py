@@ -23,7 +23,9 @@ PACKED = (
 
 @dataclass(frozen=True)
 class Weights:
-    """Of one direction of one layer: of the inputs [gates * H, I], of the state [gates * H, H], and their biases."""
+    """The weights of one direction of one layer: of the inputs [gates * H, I], of the state [gates * H, H], and their
+    biases.
+    """
 
     of_input: SSAValue
     of_state: SSAValue
@@ -32,7 +34,7 @@ class Weights:
 
 
 State = tuple[SSAValue, ...]
-"""[N, H] each; the first is what the layer above sees."""
+"""The tensors of a state, [N, H] each; the first is the input of the layer above."""
 
 Cell = Callable[[Call, SSAValue, State, Weights], State]
 """The next state from this step's product with the input, bias included, [N, gates * H]."""
@@ -65,7 +67,9 @@ def lstm_cell(call: Call, x: SSAValue, state: State, weights: Weights) -> State:
 
 
 def gru_cell(call: Call, x: SSAValue, state: State, weights: Weights) -> State:
-    """Gates in torch's order: reset, update, new; the reset gate acts behind the product with the state."""
+    """Emit a GRU cell with gates in torch's order: reset, update, new; the reset gate acts after the product with the
+    state.
+    """
     (hidden,) = state
     reset, update, new = gates(call, x, 3)
     reset_h, update_h, new_h = gates(call, of_state(call, hidden, weights), 3)
@@ -181,7 +185,7 @@ CELLS: dict[str, tuple[Cell, int]] = {
 
 
 def packed(call: Call) -> Value:
-    """What a packed sequence is made with and given to."""
+    """Emit the ops that make a packed sequence and take it."""
     raise Forbidden(PACKED)
 
 

@@ -156,7 +156,7 @@ def var_mean(*results: str) -> AtenRule:
 
 
 def along_dim(op: type[nn.SoftmaxOp] | type[nn.LogSoftmaxOp]) -> AtenRule:
-    """In the type of the result, along `dim`: it changes places with the last dimension, and back."""
+    """Return the rule in the type of the result, along `dim`: it is swapped with the last dimension, and back."""
 
     def row(call: Call) -> SSAValue:
         perm = list(range(len(call.shape)))

@@ -45,7 +45,7 @@ def matmul(call: Call) -> SSAValue:
 
 
 def product(call: Call, a: SSAValue, b: SSAValue) -> SSAValue:
-    """The product; vectors count as a row on the left, a column on the right, and those dimensions stay."""
+    """Return the product; a vector is a row on the left or a column on the right, and that dimension stays."""
     a = call.emit.reshape(a, (1, *shape_of(a))) if len(shape_of(a)) == 1 else a
     b = call.emit.reshape(b, (*shape_of(b), 1)) if len(shape_of(b)) == 1 else b
     *batch_a, m, k = shape_of(a)
@@ -66,7 +66,7 @@ def matmul_plus(left: str, right: str) -> AtenRule:
         if call["beta"] == 0:
             raise Forbidden("beta=0, which keeps a tensor and ignores it; leave it out: left @ right")
         plain = call["alpha"] == 1 and call["beta"] == 1
-        wide = call.dtype if plain else call.wide_dtype  # rounded once, behind the sum
+        wide = call.dtype if plain else call.wide_dtype  # rounded once, after the sum
         factors = [call.value(left), call.value(right)]
         if wide is not call.dtype and all(
             element_type(each) == ELEMENT_TYPES[call.dtype] for each in factors

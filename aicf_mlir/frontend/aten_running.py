@@ -20,7 +20,7 @@ from aicf_mlir.ir.tensor_op import shape_of
 
 Parts = Sequence[SSAValue]
 Combine = Callable[[Parts, Parts], Parts]
-"""Of what stands before and what stands behind, each as one tensor or as several side by side."""
+"""Combines the part before with the part after, each as one tensor or as several in parallel."""
 
 
 def running(call: Call, parts: Parts, dim: int, combine: Combine) -> Parts:
@@ -50,7 +50,9 @@ def running_of(name: str) -> AtenRule:
 
 
 def running_extreme(name: str) -> AtenRule:
-    """The extreme of each element and those before it, and the last index that has it; `name` compares."""
+    """Return the rule for the extreme of each element and the ones before it, and the last index that has it; `name`
+    compares.
+    """
 
     def row(call: Call) -> Value:
         x = call.value("self")
@@ -77,10 +79,10 @@ def running_extreme(name: str) -> AtenRule:
 
 
 def fake_quantize(call: Call) -> SSAValue:
-    """The nearest of the numbers scale · (q - zero_point), of whole q from `quant_min` to `quant_max`.
+    """Return the nearest of the numbers scale · (q - zero_point), of whole q from `quant_min` to `quant_max`.
 
-    The gradient is that of x where q was in that range, and 0 elsewhere. Torch multiplies by the one scale of a tensor in
-    float32, and by those of channels in the type of x.
+    The gradient is that of x where q was in that range, and 0 elsewhere. Torch multiplies by the one scale of a tensor
+    in float32, and by scales of channels in the type of x.
     """
     x, axis = call.value("self"), call.arguments.get("axis")
     apart = [size if d == axis else 1 for d, size in enumerate(shape_of(x))]

@@ -97,7 +97,7 @@ def added_there(
 
 
 EMPTY = {"sum": 0.0, "mean": math.nan, "prod": 1.0, "max": -math.inf, "min": math.inf}
-"""By the name of a reduction, what a segment without elements is in torch."""
+"""The value of a segment without elements in torch, by the name of a reduction."""
 
 
 def segment_reduce(call: Call) -> SSAValue:
@@ -134,7 +134,7 @@ def segment_reduce(call: Call) -> SSAValue:
 
 
 def with_initial(call: Call, found: SSAValue, initial: SSAValue, reduce: str) -> SSAValue:
-    """What was found reduced with a number; of two equal extremes the gradient is that of what was found."""
+    """Return the found value reduced with a number; of two equal extremes the gradient goes to the found value."""
     if reduce == "prod":
         return call.emit.insert(CLASSES["mul"](found, initial))
     beyond = CLASSES["lt" if reduce == "max" else "gt"](found, initial)
@@ -142,7 +142,7 @@ def with_initial(call: Call, found: SSAValue, initial: SSAValue, reduce: str) ->
 
 
 def ends_of_segments(call: Call, size: int) -> SSAValue:
-    """Where each segment of a row of `size` ends; a step whose segments are not the whole row updates nothing."""
+    """Return the end of each segment of a row of `size`; a step whose segments are not the whole row updates nothing."""
     if call["lengths"] is None:
         offsets = call.of(call["offsets"], torch.int64)
         dim = len(shape_of(offsets)) - 1

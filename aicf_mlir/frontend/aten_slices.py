@@ -68,7 +68,7 @@ def narrow(call: Call) -> SSAValue:
 
 
 def joined(call: Call, values: Sequence[SSAValue]) -> SSAValue:
-    """The tensors one behind the other along `dim`, which counts in the result."""
+    """Return the tensors concatenated along `dim`, which counts in the result."""
     dim = call.arguments.get("dim", 0) % len(call.shape)
     return call.emit.insert(nn.ConcatOp(values, dim))
 

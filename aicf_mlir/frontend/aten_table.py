@@ -1,4 +1,4 @@
-"""What each ATen op is in the nn dialect: one row an op.
+"""The form of each ATen op in the nn dialect: one row an op.
 
 An op that is not here, or whose row refuses its arguments, is decomposed by torch's own rule and tried again.
 """
@@ -66,7 +66,7 @@ OF_ONE = (
     "logit",
     *("isnan", "isinf", "isfinite", "bitwise_not"),
 )
-"""Ops of one tensor whose name and parameters in torch are those of their row."""
+"""Ops of one tensor whose name and parameters in torch are the same as in their row."""
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 

@@ -1,4 +1,4 @@
-"""Rows for what a forward does to its buffers: running averages, counters, copies."""
+"""Rows for a forward's writes to its buffers: running averages, counters, copies."""
 
 from __future__ import annotations
 

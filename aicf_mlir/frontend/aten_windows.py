@@ -16,7 +16,9 @@ from aicf_mlir.ir.tensor_op import shape_of
 
 
 def convolution(call: Call) -> SSAValue:
-    """Of any rank, stride, padding, dilation and groups; transposed, the gradient of one with respect to its input."""
+    """Convolve in any rank, stride, padding, dilation and groups; transposed, the gradient of a convolution with
+    respect to its input.
+    """
     x, w = call.value("input"), call.value("weight")
     spatial = shape_of(w)[2:]
     windows = Windows.of(
@@ -90,7 +92,7 @@ def repeated(call: Call, x: SSAValue, outputs: int) -> SSAValue:
 
 
 def tiles(windows: Windows, sizes: Sequence[int], counts: Sequence[int]) -> bool:
-    """Whether the windows are the tensor cut into pieces, each element in one of them."""
+    """True if the windows are the tensor cut into pieces, each element in one of them."""
     rank = windows.rank
     plain = windows.low == (0,) * rank and windows.dilation == windows.spread == (1,) * rank
     whole = all(n * k == size for n, k, size in zip(counts, windows.kernel, sizes, strict=True))
@@ -157,7 +159,7 @@ def each(given: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
 
 
 def windows_of(call: Call, rank: int) -> Windows:
-    """Those that a pool is called with; without strides one behind the other."""
+    """Return the windows that a pool is called with; without strides, adjacent ones."""
     kernel = each(call["kernel_size"], rank)
     stride, dilation, low = (
         each(call.arguments.get(name), rank) for name in ("stride", "dilation", "padding")
@@ -193,7 +195,7 @@ def largest(call: Call, x: SSAValue, windows: Windows) -> Value:
 
 
 def avg_pool(rank: int) -> AtenRule:
-    """The mean of each window, by torch's rules of what counts at the borders."""
+    """Return the rule for the mean of each window, with torch's rules for counting at the borders."""
 
     def row(call: Call) -> SSAValue:
         x, windows = images(call, rank), windows_of(call, rank)
@@ -283,12 +285,12 @@ def adaptive_max_pool(rank: int) -> AtenRule:
 
 
 def divides(size: Sequence[int], spatial: Sequence[int]) -> bool:
-    """Whether all parts are equal and do not overlap."""
+    """True if all parts are equal and do not overlap."""
     return all(own and whole % own == 0 for own, whole in zip(size, spatial, strict=True))
 
 
 def parts(whole: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The elements of each of `count` parts, -1 behind the last, and how many they are."""
+    """Return the elements of each of `count` parts, padded with -1, and their numbers."""
     starts = [i * whole // count for i in range(count)]
     ends = [-(-(i + 1) * whole // count) for i in range(count)]
     longest = max((end - start for start, end in zip(starts, ends, strict=True)), default=0)

@@ -1,4 +1,4 @@
-"""What torch's autograd has recorded behind a tensor."""
+"""The graph that torch's autograd has recorded for a tensor."""
 
 from __future__ import annotations
 

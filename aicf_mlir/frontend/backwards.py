@@ -1,7 +1,7 @@
-"""What the backward of an autograd function may do to memory, seen while a graph runs.
+"""Checks of the memory that the backward of an autograd function uses, while a graph runs.
 
-It stands in the graph where the function is applied, and torch runs it behind the whole forward. So it changes no tensor that
-it has not made, and what it reads is not written to before the gradient is taken.
+The graph has the backward at the place where the function is applied, but torch runs it after the whole forward. So it
+may change only tensors that it has made, and the tensors it reads must not be written to before the gradient is taken.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Backwards:
     before: set[object] = field(default_factory=set[object])
     """Inside of one: the memory that was there before, and that of the gradients it was given; else none."""
     reads: dict[object, int] = field(default_factory=dict[object, int])
-    """Of this one: how often what it has read had been written to."""
+    """The tensors that this backward has read, each with its number of writes at that time."""
     ended: dict[Any, tuple[Mapping[object, int], SourceLocation | None]] = field(
         default_factory=dict[Any, tuple[Mapping[object, int], SourceLocation | None]]
     )
-    """By node of autograd: what each has read, and where the function was applied."""
+    """The reads of each backward, and the line where the function was applied, by node of autograd."""
 
     def ours(
         self,
@@ -41,7 +41,7 @@ class Backwards:
         location: SourceLocation | None,
         writes: Mapping[object, int],
     ) -> None:
-        """One of the two ops of a function has run, and what the graph has computed so far is `known`."""
+        """Note that one of the two ops of a function has run; `known` holds the values computed by the graph up to here."""
         if op is ARRIVING:
             self.before = self.before or {memory_of(tensor) for tensor in tensors([*known])}
             self.before.add(memory_of(made))
@@ -57,7 +57,7 @@ class Backwards:
         location: SourceLocation | None,
         writes: Mapping[object, int],
     ) -> None:
-        """A plain op has run; raise TraceError where it is one of a backward, and writes to what was there before."""
+        """Note that a plain op has run. Raises TraceError if it belongs to a backward and writes to an older tensor."""
         if not self.before:
             return
         if self.before & written:

@@ -1,4 +1,5 @@
-"""What the code of a function leads to before it is traced: modules, optimizers and schedulers, and places of torch's own code.
+"""The objects that the code of a function leads to before it is traced: modules, optimizers and schedulers, and places
+of torch's own code.
 
 Only dictionaries and types are looked at: no method of a user's object runs.
 """
@@ -21,7 +22,7 @@ from aicf_mlir.frontend.source import is_users_file
 from aicf_mlir.frontend.values import DICT, LIST, TUPLE, attributes, is_a
 
 DRIVERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
-"""What moves a training loop."""
+"""The types of objects that drive a training loop."""
 
 LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD")
 
@@ -36,7 +37,7 @@ class Behind:
         self.modules: dict[str, torch.nn.Module] = {}
         """By path, in the order in which they were met."""
         self.tensors: dict[str, torch.Tensor] = {}
-        """Those outside of modules."""
+        """The tensors outside of modules."""
         self.drivers: dict[str, Any] = {}
         """The optimizers, schedulers and gradient scalers."""
         self._mentioned: set[str] = set()
@@ -135,7 +136,7 @@ def modules_behind(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
 
 
 def called_by(functions: Mapping[str, types.FunctionType]) -> list[Read]:
-    """The places of torch's code that functions of torch look in, by what they are called."""
+    """Return the places of torch's code that functions of torch use, by the functions' names."""
     reads: dict[tuple[str, int, str], Read] = {}
     pending = [*functions.values()]
     seen = set[int]()

@@ -1,4 +1,4 @@
-"""What each placeholder of the graph is in the step: its role, its name, and the user's own tensor.
+"""The meaning of each placeholder of the graph in the step: its role, its name, and the user's own tensor.
 
 One tensor is one argument: tied weights arrive as several placeholders and leave as one, under the first of
 their names.
@@ -30,13 +30,13 @@ TWICE = "which it also reaches in another way (another module, a closure, a list
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """An argument of the step beside the batch."""
+    """An argument of the step other than the batch."""
 
     role: Role
     name: str
     tensor: torch.Tensor
     is_updated: bool = False
-    """Whether the step replaces its value."""
+    """True if the step replaces its value."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,12 @@ def bind(
     *,
     writes_parameters: bool = False,
 ) -> Bindings:
-    """
-    Give every placeholder that a result depends on its role and name.
+    """Give every placeholder that a result depends on its role and name.
 
     Trained parameters come first, then the buffers that the step updates.
 
-    `names` holds the parameters and buffers of the model, `trained` those parameters that the optimizer
-    updates; `writes_parameters` says that the graph has these updates in it, and what a loop body writes itself.
+    `names` holds the parameters and buffers of the model, `trained` the parameters that the optimizer updates.
+    `writes_parameters` is True if the graph contains these updates and the writes of a loop body.
     """
     known = dict[int, Binding]()
     bindings = Bindings({}, {})
@@ -81,7 +80,7 @@ def bind(
                 f"writes to {placeholder.path!r}, and its shapes or its Python depend on what is there",
                 location,
             )
-        if placeholder.is_captured:  # torch.export hands over aliases of what the user's code holds
+        if placeholder.is_captured:  # torch.export passes aliases of the user's tensors
             tensor = captured.get(memory_key(tensor))
         if tensor is None:
             bindings.literals[node] = placeholder.tensor.cpu()
@@ -139,7 +138,7 @@ def binding_of(
 
 
 def refuse_update(binding: Binding, location: SourceLocation | None) -> None:
-    """Raise TraceError for a tensor that no step may update beside the optimizer."""
+    """Raise TraceError for a tensor that only the optimizer may update."""
     tensor, what = binding.tensor, f"the step changes {binding.name!r} in place"
     if binding.role == "param" or tensor.requires_grad:
         raise trace_error(

@@ -1,7 +1,7 @@
 """Buffers while a step is exported: each stands in the graph once, and an assignment to one is an update.
 
-torch.export loses `self.buf = new`, and cannot follow an update of a tensor that it meets in two places. So a
-module or a buffer that hangs in several places is None in all but the first, until the user's code runs.
+torch.export loses `self.buf = new`, and cannot follow an update of a tensor that it meets in two places. So a module or
+a buffer that is registered in several places is None in all but the first, until the user's code runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aicf_mlir.frontend.values import is_a
 
 @dataclass(frozen=True, eq=False)
 class BufferPlace:
-    """Where a tensor hangs on a module: an entry of its buffers, or a plain attribute."""
+    """The place of a tensor on a module: an entry of its buffers, or a plain attribute."""
 
     module: torch.nn.Module
     entries: dict[str, Any]
@@ -31,12 +31,12 @@ class BufferPlace:
 
     @property
     def tensor(self) -> Any:
-        """What hangs there now."""
+        """Return the current tensor of the place."""
         return self.entries.get(self.key)
 
 
 class Buffers:
-    """The buffers of a module and of those inside it, and the plain attributes that are one of them."""
+    """The buffers of a module and of its submodules, and the plain attributes that refer to one of them."""
 
     def __init__(self, root: torch.nn.Module, *, with_parameters: bool = False):
         """`with_parameters`: parameters as well, where a step updates them itself."""
@@ -93,11 +93,11 @@ class Buffers:
 
     @contextmanager
     def traced(self, location: SourceLocation | None, varies: Callable[[object], bool]) -> Generator[None]:
-        """
-        Around the user's code, inside `once`: the tracer's tensors in all places; then assignments become copies.
+        """Run the user's code, inside `once`, with the tracer's tensors in all places; then turn assignments into
+        copies.
 
-        Whether a tensor may be another one at the next call, `varies` says. A place without a value that is given one that does
-        not stays as it was, unless `state_dict()` would have it: each call would compute that table alike.
+        `varies` tells if a tensor may differ at the next call. An empty place that gets an unvarying value stays empty,
+        unless `state_dict()` would include it: each call would compute the same table.
         """
         for place, first in self._again:
             place.entries[place.key] = first.tensor
@@ -148,7 +148,7 @@ def _assign(
 
 
 def _is_table(place: BufferPlace, before: object) -> bool:
-    """Whether a tensor fills a place that had none, and that is no part of the module's state."""
+    """True if a tensor fills a place that had none and that is no part of the module's state."""
     has_none = before is None or (isinstance(before, torch.Tensor) and not before.numel())
     passing: set[str] = vars(place.module).get("_non_persistent_buffers_set", set())
     is_state = place.entries is _buffers(place.module) and place.key not in passing
@@ -156,7 +156,7 @@ def _is_table(place: BufferPlace, before: object) -> bool:
 
 
 def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors of the tracer are views of the same memory."""
+    """True if two tensors of the tracer are views of the same memory."""
     return a is b or torch._C._is_alias_of(a, b)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType, reportAttributeAccessIssue]
 
 

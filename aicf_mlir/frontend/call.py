@@ -18,7 +18,7 @@ from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 Value: TypeAlias = SSAValue | torch.Tensor | tuple["Value", ...] | None
-"""What a node stands for: a value of the step, a tensor known while tracing, nothing, or several of these."""
+"""The meaning of a node: a value of the step, a tensor known while tracing, nothing, or several of these."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Call:
     arguments: dict[str, Any]
     """By the name in the op's schema, defaults included."""
     expected: Any
-    """What the call returns, as tensors without data."""
+    """The result of the call, as tensors without data."""
     emit: Emitter
     materialize: Callable[[torch.Tensor], SSAValue]
     """Turns a tensor known while tracing into a value."""
     device: torch.device
-    """Where the step runs."""
+    """The device of the step."""
     carriers: Sequence[Value]
     """The arguments that a trained parameter reaches."""
 
@@ -42,11 +42,11 @@ class Call:
 
     @property
     def carries_gradient(self) -> bool:
-        """Whether a trained parameter reaches this call."""
+        """True if a trained parameter reaches this call."""
         return bool(self.carriers)
 
     def needs_gradient(self, name: str) -> bool:
-        """Whether a trained parameter reaches the tensor argument `name`."""
+        """True if a trained parameter reaches the tensor argument `name`."""
         return any(each is self.arguments[name] for each in self.carriers)
 
     @property
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def result_dtype(self) -> torch.dtype:
-        """The dtype of the result, or of the first of several; refuses what is not of floating-point numbers."""
+        """The dtype of the result, or of the first of several. Refuses a dtype that is not floating-point."""
         several: bool = type(self.expected) in (tuple, list)
         dtype: torch.dtype = (self.expected[0] if several else self.expected).dtype
         if not dtype.is_floating_point:
@@ -78,7 +78,7 @@ class Call:
 
     @property
     def wide_dtype(self) -> torch.dtype:
-        """Where torch computes before it rounds once to the result: float32 for half precision."""
+        """The dtype in which torch computes before it rounds once to the result: float32 for half precision."""
         return self.wide(self.expected.dtype)
 
     @staticmethod
@@ -110,7 +110,7 @@ class Call:
 
     @staticmethod
     def holds(value: Any, dtype: torch.dtype) -> bool:
-        """Whether it is a tensor, or a number that a float dtype holds exactly: of a wider 0-d tensor, nobody knows."""
+        """True if it is a tensor, or a number that a float dtype holds exactly; for a wider 0-d tensor this is unknown."""
         if isinstance(value, SSAValue):
             tensor = cast(SSAValue, value)
             own = next(each for each, type_ in ELEMENT_TYPES.items() if type_ == element_type(tensor))
@@ -128,7 +128,7 @@ class Call:
         return self.emit.cast(self._value(value), dtype)
 
     def reduced(self, loss: SSAValue, reduction: int) -> SSAValue:
-        """As torch numbers the reductions of a loss: none, the mean, the sum."""
+        """Reduce a loss by torch's numbering: none, the mean, the sum."""
         return loss if reduction == 0 else self.emit.insert((nn.MeanOp if reduction == 1 else nn.SumOp)(loss))
 
     def number(self, name: str, dtype: torch.dtype) -> Any:
@@ -154,4 +154,4 @@ class Call:
 
 
 AtenRule: TypeAlias = Callable[[Call], Value]
-"""Emits the nn ops of one ATen op and returns what it stands for."""
+"""A function that emits the nn ops of one ATen op and returns its value."""

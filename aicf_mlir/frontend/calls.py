@@ -1,7 +1,7 @@
-"""What a call of a step computes, written down, so that two calls can be compared.
+"""A record of the computation of one call of a step, so that two calls can be compared.
 
-State of Python that is found by its place is put back between them. What differs then depends on state of which no place is
-known: a compiled step would repeat what its trace has seen of it.
+Python state with a known place is put back between them. Remaining differences depend on state without a known place: a
+compiled step would repeat the values that its trace has seen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aicf_mlir.frontend.values import is_a, members, tokens
 from aicf_mlir.ir.locations import SourceLocation
 
 SAID = (torch.layout, torch.memory_format, slice)
-"""Types whose `repr` says what they are; of a slice with numbers."""
+"""Types whose `repr` describes them; for a slice, with numbers."""
 
 Call = tuple[str, object]
 """The name of a function of torch that was called, and its operands."""
@@ -36,13 +36,13 @@ class Calls(TorchFunctionMode):
         super().__init__()
         self.made: list[Call] = []
         self.of_users_code = False
-        """Whether the call has run any."""
+        """True if the call has run code of the user's."""
         self.sought = sought
         self.location: SourceLocation | None = None
         self._known: dict[int, tuple[torch.Tensor, object]] = {
             id(tensor): (tensor, ("given", number)) for number, tensor in enumerate(given)
         }
-        """Tensors by their id, each with what it is called; they are kept, since another might get their id."""
+        """Tensors by their id, each with its name; they are kept, since another might get their id."""
 
     def __torch_function__(
         self,

@@ -1,7 +1,9 @@
-"""What a call of a step leaves in Python: put back, and refused where the next call would compute with it.
+"""Changes that a call of a step leaves in Python: they are put back, and refused if the next call would compute with
+them.
 
-A compiled step runs no Python. What a call has read before it wrote something else there, the next call would find: the step is
-traced again from there, and must be the same. What is written and never read makes no difference.
+A compiled step runs no Python. If a call reads a place and then writes another value there, the next call would find
+that value. The step is traced again from that state and must be the same. A value that is written and never read makes
+no difference.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ from aicf_mlir.ir.locations import SourceLocation
 FLAGS = (bool, str, type(None), int, float)
 Members = tuple[Any, ...]
 FAR = 1_000_000_000
-"""What is added to a number that a step counts, to see whether it matters later."""
+"""The amount added to a number that a step counts, to see if it matters later."""
 
 
 class Followed(TorchFunctionMode):
-    """Which tensors are computed from what may be another one at the next call."""
+    """Follows the tensors that are computed from inputs that may differ at the next call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +44,9 @@ class Followed(TorchFunctionMode):
         """Tensors by their id, each with the numbers of the sources that it is computed from."""
 
     def begin(self, changing: Iterable[torch.Tensor], buffers: Iterable[torch.Tensor]) -> None:
-        """`changing`: the batch and parameters; of `buffers` those count that are written to meanwhile."""
+        """Start with the `changing` tensors, the batch and parameters; a buffer in `buffers` counts if it is written to
+        meanwhile.
+        """
         self._sources = [*((each, -1) for each in changing), *((each, each._version) for each in buffers)]
         self._found = {id(source): (source, frozenset([i])) for i, (source, _) in enumerate(self._sources)}
 
@@ -59,7 +63,7 @@ class Followed(TorchFunctionMode):
         return result
 
     def varies(self, value: object) -> bool:
-        """Whether one of the tensors in `value` may: a table that is made of a buffer is the same at each call."""
+        """True if a tensor in `value` may differ at the next call: a table computed from a constant buffer does not."""
         return any(
             self._sources[number][0]._version != self._sources[number][1] for number in self._origins(value)
         )
@@ -70,14 +74,14 @@ class Followed(TorchFunctionMode):
 
 
 def put_back(places: Sequence[VisitedPlace]) -> None:
-    """Have there again what was there first."""
+    """Restore the first content of each place."""
     for place in reversed(places):
         if place.is_left:
             _set(place, place.first)
 
 
 def put_forth(places: Sequence[VisitedPlace]) -> None:
-    """Have there what the call has left."""
+    """Restore the content that the call has left in each place."""
     for place in places:
         if place.is_left and not is_traced(place.after):
             _set(place, place.after)
@@ -143,12 +147,12 @@ def _fill(owner: Any, members: Any) -> None:
 
 
 def is_traced(value: object) -> bool:
-    """Whether it is, or holds, a tensor of the tracer."""
+    """True if the value is, or holds, a tensor of the tracer."""
     return any(is_a(tensor, TRACED) for tensor in tensors(value))
 
 
 class Carried:
-    """What the next call would find of a call that has looked in `places`, and compute with."""
+    """The values in `places` that a call leaves and the next call would compute with."""
 
     def __init__(self, places: Sequence[VisitedPlace], followed: Followed, location: SourceLocation | None):
         self.places = places
@@ -156,20 +160,20 @@ class Carried:
         found = [p for p in places if p.kind == "opaque" or (p.is_left and p.read_first)]
         self.opaque = [place for place in found if place.kind == "opaque"]
         self.hidden = [p for p in found if is_traced(p.after) and followed.varies(p.after)]
-        """Those with a tensor that is another one at each call."""
+        """Places with a tensor that differs at each call."""
         traced = [place for place in places if place.is_left and is_traced(place.after)]
         self.tables = [place for place in traced if not followed.varies(place.after)]
-        """Those with a tensor that each call would compute alike, as of positions: no call misses it."""
+        """Places with a tensor that each call would compute alike, such as positions: no call needs the old one."""
         self.plain = [p for p in found if p.kind != "opaque" and not is_traced(p.after)]
 
     @property
     def are_numbers(self) -> bool:
-        """Whether there are only numbers that were numbers before."""
+        """True if all values are numbers and were numbers before."""
         return all(type(value) in (int, float) for p in self.plain for value in (p.first, p.after))
 
     @property
     def is_settled(self) -> bool:
-        """Whether the next call would find something like what this one has found, though it may be made anew."""
+        """True if the next call would find a value like the one this call found, even if it is a new object."""
         return all(alike(place.first, place.after) for place in self.plain)
 
     def move_on(self, by: int) -> None:
@@ -178,7 +182,7 @@ class Carried:
             _set(place, place.after + by)
 
     def refuse_opaque(self, names: Mapping[int, str]) -> None:
-        """TraceError for what nobody can see, and for a tensor that the next call computes with."""
+        """Raise TraceError for content that cannot be inspected, and for a tensor that the next call computes with."""
         named = Names(self.places, names)
         if self.opaque:
             raise opaque_error(self.opaque[0], named)
@@ -197,7 +201,9 @@ class Carried:
             )
 
     def refusal(self, names: Mapping[int, str], later: Carried | None = None) -> TraceError:
-        """The error for what a call changes and computes with; `later`: what still another call would find."""
+        """Return the error for values that a call changes and computes with; `later`: the changes that a further call
+        would find.
+        """
         named = Names(self.places, names)
         again = [(p.kind, id(p.owner), p.key) for p in (later.plain if later is not None else [])]
         place = next((p for p in self.plain if (p.kind, id(p.owner), p.key) in again), self.plain[0])
@@ -214,7 +220,9 @@ class Carried:
         return self._error(place, f"the step changes what {path} holds at a call, {repeats}: {instead}")
 
     def refuse_effects(self, names: Mapping[int, str], hooks: frozenset[CodeType], *, is_body: bool) -> None:
-        """TraceError for what a loop body or a forward hook leaves outside of modules, or a hook in one: it would happen once."""
+        """Raise TraceError for effects of a loop body or forward hook outside of modules, or of a hook in one: they
+        would happen once.
+        """
         for place in self.places:
             is_outside = (is_body or hooks) and not is_a(place.holder, torch.nn.Module)
             if (is_outside or place.code in hooks) and place.is_left and place.location is not None:
@@ -232,7 +240,7 @@ class Carried:
 
 
 def _member(place: VisitedPlace, path: str) -> tuple[str, Any]:
-    """The first member of a container that is another one, and what it was; else all of it."""
+    """Return the first changed member of a container and its old value; else the whole container."""
     before: Any = place.first
     after: Any = place.after
     if place.kind != "content":

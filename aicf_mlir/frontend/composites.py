@@ -1,8 +1,10 @@
-"""Composites of torch under autocast: it casts what is in its lists, and a composite that is not there is made of ops that are.
+"""Composites of torch under autocast: autocast casts the ops in its lists, and an unlisted composite consists of listed
+ops.
 
-In torch the parts of one are cast as they are called, the product of an einsum as any other. An export keeps composites whole,
-in autocast's blocks too, and what takes them apart later is out of the sight of autocast. So each gets a kernel of its own for
-autocast, while torch makes such a block functional: one that calls its parts, or casts all of it where that is what torch does.
+In torch the parts of a composite are cast as they are called, the product of an einsum like any other. An export keeps
+composites whole, also in autocast's blocks, and autocast does not see their later decomposition. So each composite gets
+an autocast kernel of its own while torch makes an autocast block functional. The kernel calls the parts, or casts the
+whole composite if torch does that.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from torch.utils import _pytree as pytree
 from aicf_mlir.frontend.aten_table import TABLE
 
 BLOCK: Any = torch.ops.higher_order.wrap_with_autocast
-"""What an export makes of a `with torch.autocast(…)`."""
+"""The op that an export makes of a `with torch.autocast(…)`."""
 
 FORMS = ("input", "data")
 LOW_WHOLE = {
@@ -35,15 +37,15 @@ RESIZED = tuple(
 )
 """Whose parts torch has rules for, and no others of the table."""
 F32_WHOLE = {"cpu": (), "cuda": ("aten::cross_entropy_loss", *RESIZED)}
-"""All of whose parts are in the list of what is computed in f32."""
+"""Composites whose parts are all in the list of ops computed in f32."""
 F32_TYPED = {"cpu": (), "cuda": RESIZED}
-"""Those that an export would give the type of their operands."""
+"""Composites to which an export would give the type of their operands."""
 APART = (
     *(f"aten::{kind}.{form}" for kind in ("gru", "rnn_relu", "rnn_tanh") for form in FORMS),
     *(f"aten::{kind}_cell" for kind in ("gru", "lstm", "rnn_relu", "rnn_tanh")),
     "aten::square",
 )
-"""With a row of the table, which would compute all of it in one type."""
+"""Composites with a row of the table, which would compute all of it in one type."""
 
 Kernel = Callable[..., Any]
 
@@ -86,14 +88,16 @@ def _whole(op: OpOverload, device: str, dtype: torch.dtype | None) -> Kernel:
 
 @cache
 def _typed_kernels(device: str) -> dict[str, Kernel]:
-    """For what an export gives another type than autocast: what a library computes in the type of autocast, or f32."""
+    """Return kernels for composites whose type in an export differs from autocast's: a library computes in the type of
+    autocast, or f32.
+    """
     low = {name: _whole(_overload(name), device, None) for name in LOW_WHOLE[device]}
     return low | {name: _whole(_overload(name), device, torch.float32) for name in F32_TYPED[device]}
 
 
 @cache
 def _kernels(device: str) -> dict[str, Kernel]:
-    """What autocast of a device is taught, by the name of the op."""
+    """Return the kernels added to the autocast of a device, by the name of the op."""
     known = _named(f"Autocast{device.upper()}")
     rows = {name.replace("aten.", "aten::", 1).removesuffix(".default") for name in TABLE}
     unknown = {name for name in _named("CompositeImplicitAutograd") - known if name.startswith("aten::")}
@@ -104,7 +108,7 @@ def _kernels(device: str) -> dict[str, Kernel]:
 
 
 def _is_plain(op: OpOverload) -> bool:
-    """Whether `op` writes to no argument and renames none: those of a functional block."""
+    """True if `op` writes to no argument and renames none: only these ops occur in a functional block."""
     schema = op._schema  # pyright: ignore[reportPrivateUsage]
     return not schema.is_mutable and not any(argument.alias_info for argument in schema.arguments)
 
@@ -122,7 +126,7 @@ def _taught(kernels: Callable[[str], Mapping[str, Kernel]]) -> Generator[None]:
 
 
 def typed_by_autocast() -> AbstractContextManager[None]:
-    """A step is exported inside: what it computes has the types that it will have."""
+    """Export a step inside with the types that autocast gives its values at run time."""
     return _taught(_typed_kernels)
 
 

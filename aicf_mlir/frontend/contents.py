@@ -1,4 +1,4 @@
-"""What a tensor holds, as a value that can be compared to the last bit."""
+"""The content of a tensor, as a value that can be compared to the last bit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """By bytes: types whose equality is that of bits."""
 
 MOST_TOLD = 3
-"""Of elements that differ, in a message."""
+"""The most differing elements that a message lists."""
 
 
 class Contents:
-    """A copy of what a tensor holds."""
+    """A copy of a tensor's content."""
 
     def __init__(self, tensor: torch.Tensor):
         self.tensor = tensor.detach().clone()
@@ -28,7 +28,7 @@ class Contents:
         return bits(self.tensor)
 
     def is_of(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor holds the same: dtype, shape and each bit."""
+        """True if a tensor holds the same: dtype, shape and each bit."""
         own = self.tensor
         if tensor.dtype is not own.dtype or tensor.shape != own.shape or tensor.device != own.device:
             return False
@@ -45,7 +45,7 @@ class Contents:
         return describe(self.tensor)
 
     def difference(self, other: Contents) -> str:
-        """What another one has instead, in words."""
+        """Return the differing content of another tensor, in words."""
         own, now = self.tensor, other.tensor
         if (own.dtype, own.shape, own.device) != (now.dtype, now.shape, now.device):
             return f"was {self}, now {other}"
@@ -70,7 +70,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors hold the same: dtype, shape and each bit."""
+    """True if two tensors hold the same: dtype, shape and each bit."""
     alike = (one.dtype, one.shape, one.device) == (other.dtype, other.shape, other.device)
     return alike and torch.equal(bits(one), bits(other))
 
@@ -81,6 +81,6 @@ def index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def content(tensor: torch.Tensor) -> Any:
-    """What a tensor holds, as a plain value."""
+    """Return the content of a tensor, as a plain value."""
     host = bits(tensor.detach().cpu().contiguous())
     return str(tensor.dtype), tuple(tensor.shape), host.numpy().tobytes()

@@ -1,8 +1,9 @@
-"""The ops in an exported graph for a function with its own backward: where its gradients arrive, and what it makes of them.
+"""The ops in an exported graph for a function with its own backward: its arriving gradients, and the gradients it
+computes.
 
-The backward stands in the graph beside the forward, as plain ops between the two: `arriving` gives the gradient of a result,
-which nobody knows yet, and `custom_gradient` says which values are the gradients of the operands then. It returns its results as
-they are.
+The graph has the backward together with the forward, as plain ops between these two ops. `arriving` gives the gradient
+of a result, which is not known yet. `custom_gradient` names the values that are the gradients of the operands, and
+returns its results unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def _same(results: Sequence[torch.Tensor], *_: Any) -> list[torch.Tensor]:
 
 
 class _Recorded(torch.autograd.Function):
-    """What torch's autograd knows of it: results that depend on operands."""
+    """A function that tells torch's autograd that results depend on operands."""
 
     @staticmethod
     def forward(ctx: Any, results: Any, given: Any, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:

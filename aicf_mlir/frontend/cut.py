@@ -1,7 +1,7 @@
 """The op in an exported graph that no gradient flows through: `aten.detach` for a value, not for memory.
 
-`detach` is a view. Where its memory is written to later, torch makes the graph functional by a second detach, of what was
-written: a gradient that torch lets through would be cut there. The result of this op has memory of its own.
+`detach` is a view. If its memory is written to later, torch makes the graph functional by a second detach, of the
+written value: a gradient that torch lets through would be cut there. The result of this op has memory of its own.
 """
 
 from __future__ import annotations

@@ -22,10 +22,9 @@ REPEATED = (
 
 @contextmanager
 def refused(location: SourceLocation | None) -> Generator[None]:
-    """
-    Around the user's code, which begins at `location`: what it draws from `random` and `numpy.random` is put back.
+    """Run the user's code, which begins at `location`, and put back its draws from `random` and `numpy.random`.
 
-    Raises TraceError where it has drawn.
+    Raises TraceError if it has drawn.
     """
     python, numpy = random.getstate(), _numpy()
     names: list[str] = []

@@ -1,7 +1,7 @@
-"""What an op writes to, by torch's own schemas: its arguments that are annotated, and those of the ops that it is made of.
+"""The arguments that an op writes to, by torch's own schemas: annotated arguments, and those of the ops it consists of.
 
-`batch_norm` and `instance_norm` have no annotation, and update running statistics: the ops that torch makes of them say so.
-Whoever drops code that nothing reads asks here.
+`batch_norm` and `instance_norm` have no annotation, and update running statistics: the ops that torch makes of them are
+annotated. Passes that drop unread code use this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def schema_of(op: Any) -> Any:
 
 
 def has_effect(node: Node) -> bool:
-    """Whether the op of `node` writes to an operand."""
+    """True if the op of `node` writes to an operand."""
     op = node.target
     is_mutable = isinstance(op, OpOverload) and schema_of(op).is_mutable
     return is_mutable or bool(node.meta.get(EFFECT))
@@ -40,7 +40,7 @@ def written_operands(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 class Writes(TorchDispatchMode):
-    """The memory that ops write to while it is entered, those inside of other ops included."""
+    """The memory that ops write to while it is entered, including the ops inside of other ops."""
 
     def __init__(self) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]

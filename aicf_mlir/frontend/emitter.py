@@ -25,7 +25,7 @@ GRADIENT_LEAVES = "a gradient leaves the backward of the autograd function that 
 class Emitter:
     """Writes to the end of `block`; `location` is given to every op that follows.
 
-    `first_status` makes the status that the first check takes, `first_random` what random numbers are drawn from.
+    `first_status` makes the status that the first check takes, `first_random` makes the source of random numbers.
     """
 
     def __init__(
@@ -36,15 +36,15 @@ class Emitter:
         """The regions that are being written."""
         self.location: SourceLocation | None = None
         self.status: SSAValue | None = None
-        """What the checks so far have found; None before the first."""
+        """The result of the checks up to here; None before the first."""
         self._first_status = first_status
         self.random: SSAValue | None = None
-        """What random numbers are drawn from; None before the first."""
+        """The source of random numbers; None before the first draw."""
         self._first_random = first_random
         self._sites = 0
         self._checks = 0
         self.checked: dict[tuple[SSAValue, int, bool], SSAValue] = {}
-        """By an index, the size of what it indexes, and whether negative ones wrap: the index that has been checked."""
+        """The checked index by the unchecked index, the indexed size, and True if negative ones wrap."""
         self._names: dict[str, int] = {}
 
     def insert(self, op: ValueOp) -> SSAValue:
@@ -73,7 +73,7 @@ class Emitter:
         return op.results
 
     def _place_of(self, op: NNOp) -> Block:
-        """Where an op stands: in the region that one of its operands is of, else in the block."""
+        """Return the block of an op: the region that one of its operands belongs to, else the main block."""
         regions = {block for value in op.operands if (block := block_of(value)) is not self._block}
         if not regions:
             return self._block
@@ -82,7 +82,7 @@ class Emitter:
         return regions.pop()
 
     def arriving(self, region: Block, type: Attribute) -> SSAValue:
-        """A gradient that arrives in `region`: what is made of it stands there."""
+        """Return a gradient that arrives in `region`: ops on it are placed there."""
         self._open.add(region)
         value = region.insert_arg(type, len(region.args))
         value.name_hint = self.fresh("arriving")
@@ -91,7 +91,7 @@ class Emitter:
     def custom_gradient(
         self, of: Sequence[SSAValue], wrt: Sequence[SSAValue], region: Block, leaving: Sequence[SSAValue]
     ) -> Sequence[SSAValue]:
-        """Values whose gradients are those that leave a region, which ends."""
+        """Return values whose gradients are the values that leave a region, and end the region."""
         self._open.discard(region)
         region.add_op(YieldOp(leaving))
         values = self.insert_all(nn.CustomGradientOp(of, wrt, Region(region)))
@@ -100,7 +100,7 @@ class Emitter:
         return values
 
     def is_inside(self, value: SSAValue) -> bool:
-        """Whether a value is one of a region."""
+        """True if a value belongs to a region."""
         return block_of(value) is not self._block
 
     def constant(self, value: float, dtype: torch.dtype, shape: Sequence[int] = ()) -> SSAValue:
@@ -131,7 +131,7 @@ class Emitter:
         return self._first_status() if self.status is None else self.status
 
     def draw(self) -> tuple[SSAValue, int]:
-        """What a random op takes: [seed, steps taken], and a site of its own."""
+        """Return the operands of a random op: [seed, steps taken], and a site of its own."""
         if self.random is None:
             self.random = self._first_random()
         self._sites += 1

@@ -1,4 +1,4 @@
-"""The example batch and the loss: what a caller may leave out, and what is accepted."""
+"""The example batch and the loss: optional arguments of a caller, and accepted forms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LossFunction = Callable[
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What a step expects of one tensor."""
+    """The form that a step expects of one tensor."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -36,7 +36,7 @@ def default_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
 
 
 def input_and_target(batch: Any) -> tuple[Any, Any]:
-    """What a loss without a function of the user's compares."""
+    """Return the two tensors that a loss compares without a function of the user's."""
     if isinstance(batch, Mapping):
         entries = cast(Mapping[str, Any], batch)
         return entries["x"], entries["t"]
@@ -65,8 +65,7 @@ def loss_function(loss_fn: object) -> LossFunction:
 
 
 def batch_specs(batch: object, device: torch.device) -> tuple[dict[str, TensorSpec], Structure]:
-    """
-    What the step will expect of a batch like `batch`, on `device`, by name; and how it is nested.
+    """Return the expected form of a batch like `batch`, on `device`, by name, and its nesting.
 
     Raises TraceError unless it has supported, non-empty tensors in dictionaries, tuples and lists.
     """

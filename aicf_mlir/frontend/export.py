@@ -39,7 +39,7 @@ from aicf_mlir.frontend.torch_errors import explained
 from aicf_mlir.ir.locations import SourceLocation
 
 PYTHON = ("_operator", "math", "torch")
-"""Where functions of numbers come from; of tuples `getitem`."""
+"""The modules of functions of numbers; of tuples only `getitem`."""
 
 
 def export(
@@ -56,14 +56,12 @@ def export(
     numbers: Sequence[torch.Tensor] = (),
     hooks: frozenset[CodeType] = frozenset(),
 ) -> ExportedStep:
-    """
-    The step `function(model, batch)` for batches of `specs`; `fallback` is the line for ops without one.
+    """Export the step `function(model, batch)` for batches of `specs`; `fallback` is the line for ops without one.
 
-    The batch is nested as `structure` says; without one it is a dictionary of tensors. `updates_parameters`: the function
-    itself does. Model and loss compute in `precision`. `names`: what the user calls modules, by their ids; `numbers`: 0-d tensors
-    in the place of numbers of Python; `hooks`: the code of forward hooks.
-    Raises TraceError, with the user's file and line, for whatever the model, the loss, the `recorder` or torch.export
-    objects to.
+    The batch is nested as `structure` says; without one it is a dictionary of tensors. `updates_parameters`: the
+    function itself does. Model and loss compute in `precision`. `names`: the user's names of modules, by their ids;
+    `numbers`: 0-d tensors that replace Python numbers; `hooks`: the code of forward hooks. Raises TraceError, with the
+    user's file and line, for all that the model, the loss, the `recorder` or torch.export reject.
     """
     step = StepModule(
         model,
@@ -118,7 +116,9 @@ def _settle(
     specs: Mapping[str, TensorSpec],
     fallback: SourceLocation | None,
 ) -> None:
-    """Trace `step` again from what its first call has left: TraceError where it is another one, or goes on changing."""
+    """Trace `step` again from the state that its first call left. Raises TraceError if the step differs, or keeps
+    changing.
+    """
     first = step.carried
 
     def is_same(move: Callable[[], None]) -> Carried | None:
@@ -171,7 +171,7 @@ def _refuse_another_call(
 
 
 def _call(step: StepModule, specs: Mapping[str, TensorSpec], sought: int | None = None) -> Calls | None:
-    """What a call of `step` computes; None for one that raises. `sought`: of which function to find the line."""
+    """Return the calls that `step` computes; None if it raises. `sought`: the function whose line to find."""
     again = step.anew()
     try:
         with (
@@ -221,11 +221,10 @@ def result_of(
     specs: Mapping[str, TensorSpec],
     fallback: SourceLocation | None,
 ) -> torch.Tensor:
-    """
-    What `function(model, batch)` returns for batches of `specs`, without data: shape, dtype and device.
+    """Return the result of `function(model, batch)` for batches of `specs`, without data: shape, dtype and device.
 
-    Like torch.export it calls the function with fake tensors in place of the model's, but keeps no graph, which is
-    most of the work of an export. Where that fails the step is exported, for what that refuses and how.
+    Like torch.export it calls the function with fake tensors in place of the model's, but keeps no graph, which is most
+    of the work of an export. If that fails the step is exported, to raise the errors of an export.
     """
     step = StepModule(model, function, list(specs))
     try:
@@ -275,7 +274,7 @@ def _without_graph(
 
 
 def is_functional(program: ExportedProgram) -> bool:
-    """Whether the graph of `program` has plain ops only: none that writes to a tensor, none with a graph inside."""
+    """True if the graph of `program` has plain ops only: none that writes to a tensor, none with a graph inside."""
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
     ops = [node for node in calls if node.target.__module__ not in PYTHON]
     return all(isinstance(node.target, OpOverload) and not has_effect(node) for node in ops)
@@ -292,7 +291,7 @@ def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> Expor
 
 @contextmanager
 def _attributes_restored(step: torch.nn.Module) -> Generator[None]:
-    """Undo what `forward` assigns to modules: the values would be those of the tracer."""
+    """Undo the assignments of `forward` to modules: the values would be the tracer's."""
     saved = [(module, dict(vars(module))) for module in step.modules()]
     try:
         yield

@@ -1,4 +1,4 @@
-"""What torch.export made of a step: the graph, and what its inputs and outputs stand for."""
+"""The result of torch.export for a step: the graph, and the meaning of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
 ASSERTIONS = ("aten._assert_async.default", "aten._assert_async.msg")
-"""Ops that are there for what they refuse: nothing reads their results."""
+"""Ops that only check values: nothing reads their results."""
 
 UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 """Outputs that are the new value of a tensor of the model."""
@@ -40,11 +40,11 @@ class Placeholder:
     """An input of the graph that is no part of the batch."""
 
     path: str
-    """Where the tensor hangs, from the model."""
+    """The path of the tensor, from the model."""
     tensor: torch.Tensor
     """The user's own tensor."""
     is_captured: bool
-    """Whether it is neither a parameter nor a buffer, but was found in the user's code or made there."""
+    """True if it is neither a parameter nor a buffer, but was found in the user's code or made there."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,18 @@ class ExportedStep:
     names: tuple[str, ...]
     """Entries of the batch, in order."""
     output_names: tuple[str, ...]
-    """What the step returns beside the loss, in order."""
+    """The names of the outputs that the step returns with the loss, in order."""
     tensors: Mapping[str, torch.Tensor]
     """Parameters and buffers of the exported module by path."""
     recorder: Recorder
     places: Sequence[VisitedPlace]
-    """What of Python the step has looked in."""
+    """The Python places that the step has visited."""
     fallback: SourceLocation | None
     """The line that asked for the trace: where an op has no line of its own."""
     trained: frozenset[str] = frozenset()
     """The placeholders that torch gives a gradient of the loss, by name; of a loop body none."""
     detached: frozenset[str] = frozenset()
-    """The placeholders whose tensor has no gradient when the step is over, by name, whatever was written to their memory."""
+    """The placeholders, by name, whose tensor has no gradient when the step is over, even if their memory was written."""
     written: frozenset[str] = frozenset()
     """The placeholders that an op writes to whose own schema does not say so, by name."""
 
@@ -81,7 +81,7 @@ class ExportedStep:
 
     @property
     def outputs(self) -> dict[str, Node]:
-        """The nodes of what the step returns beside the loss, by name."""
+        """The nodes of the outputs that the step returns with the loss, by name."""
         return dict(zip(self.output_names, self._returned[1:], strict=True))
 
     @cached_property

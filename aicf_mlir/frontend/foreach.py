@@ -1,4 +1,4 @@
-"""`torch._foreach_add_(xs, ys)` as what it stands for, `x.add_(y)` for each of them."""
+"""The meaning of `torch._foreach_add_(xs, ys)`: `x.add_(y)` for each of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any, cast
 import torch
 
 FOREACH = "_foreach_"
-"""How the names of these functions begin."""
+"""The prefix of the names of these functions."""
 
 
 def one_by_one(called: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """What the function `called` of torch, `plain`, stands for; itself where a tensor has no function of that name."""
+    """Return the loop that torch's function `called`, `plain`, stands for; `plain` itself if a tensor has no function
+    of that name.
+    """
     of_torch: Any = torch
     name = called.removeprefix(FOREACH)
     stem = name.removesuffix("_")

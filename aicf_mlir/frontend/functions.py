@@ -1,8 +1,8 @@
 """`torch.autograd.Function` while a step is traced: its forward and its backward become part of the graph.
 
-A function that takes a gradient runs here as torch runs it: `forward` without gradients, then `backward` at once, on gradients
-that arrive later. Torch runs that one when the loss is differentiated, so what it may do is less (`backwards.py`). Where it
-raises, whoever differentiates through the function is told.
+A function that takes a gradient runs here as torch runs it: `forward` without gradients, then `backward` at once, on
+gradients that arrive later. Torch runs `backward` when the loss is differentiated, so fewer operations are allowed in
+it (`backwards.py`). If it raises, differentiating through the function raises that error.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
 BASE: Any = Function.__mro__[1]
-"""Where `Function.apply` finds what it calls, in whatever way the user has got hold of it."""
+"""The class in which `Function.apply` finds the method it calls, however the user has obtained it."""
 
 OF_TORCH = ("torch._library", "torch._functorch", "aicf_mlir")
 """Modules whose functions are the gradient of an op, which stands in the graph itself."""
 
 
 class Context(FunctionCtx):
-    """What `forward` leaves for `backward`."""
+    """The data that `forward` leaves for `backward`."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]):
         self.needs_input_grad = needs_input_grad
@@ -43,7 +43,7 @@ class Context(FunctionCtx):
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """As it was given them."""
+        """The tensors as they were saved."""
         return tuple(self.to_save)
 
 
@@ -54,11 +54,11 @@ class Applied:
     function: Any
     location: SourceLocation | None
     results: int = 0
-    """How many could have a gradient."""
+    """The number of results that could have a gradient."""
     is_filled: bool = True
-    """Whether its backward gets zeros for results that the loss does not depend on, or None."""
+    """True if the backward gets zeros for results that the loss does not depend on; False if it gets None."""
     error: Exception | None = None
-    """What its backward has raised."""
+    """The error that the backward has raised."""
 
 
 class Functions:
@@ -71,7 +71,7 @@ class Functions:
 
     @contextmanager
     def traced(self, gradients_inside: bool) -> Generator[None]:
-        """A step is traced inside, its gradients too or behind it: there autocast is as here, or off."""
+        """Trace a step inside, with its gradients inside or after it: autocast there is the same as here, or off."""
         self._autocast = {
             device: gradients_inside and torch.is_autocast_enabled(device) for device in ("cpu", "cuda")
         }
@@ -94,7 +94,7 @@ class Functions:
         if not any(needed) or not torch.is_grad_enabled() or cls.__module__.startswith(OF_TORCH):
             return cast(Any, super(BASE, cls)).apply(*args, **kwargs)
         if issubclass(cls, CheckpointFunction):
-            return args[0](*args[2:])  # what it would compute again is there already
+            return args[0](*args[2:])  # the value that it would compute again already exists
         applied = Applied(cls, source.here())
         context = Context(needed)
         with without_gradients():
@@ -116,7 +116,7 @@ class Functions:
         results: list[Any],
         carried: Sequence[int],
     ) -> None:
-        """Put results with a gradient in the place of those that are `carried`, by what the backward makes of it."""
+        """Replace results with a gradient by the `carried` ones, with the gradients that the backward computes."""
         location = applied.location
         number = len(self._applied)
         arriving = [source.call_at(location, ARRIVING, results[n], number) for n in carried]
@@ -206,18 +206,18 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def has_gradient(result: object) -> bool:
-    """Whether a result of a function could have a gradient."""
+    """True if a result of a function could have a gradient."""
     return isinstance(result, torch.Tensor) and result.is_floating_point()
 
 
 def plain(value: object) -> object:
-    """A view of what is an operand, or a view of one, as no more than its value."""
+    """Return a view of an operand, or of a view of one, as its plain value."""
     return value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
 
 
 @contextmanager
 def without_gradients() -> Generator[None]:
-    """As where torch runs forward and backward of a function: no block in the graph, but a mode of each op."""
+    """Act as torch does for forward and backward of a function: no block in the graph, but a mode of each op."""
     before = torch.is_grad_enabled()
     set_enabled: Any = torch._C._set_grad_enabled  # pyright: ignore[reportPrivateUsage]
     with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
@@ -232,7 +232,7 @@ def without_gradients() -> Generator[None]:
 def backward(
     cls: Any, context: Context, results: Sequence[Any], arriving: Mapping[int, Any]
 ) -> tuple[Any, ...]:
-    """What the backward of a function makes of the gradients of its results."""
+    """Return the gradients that the backward of a function computes from the gradients of its results."""
 
     def given(position: int, result: Any) -> Any:
         if position in arriving or not isinstance(result, torch.Tensor) or not context.materialize_grads:

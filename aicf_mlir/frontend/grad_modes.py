@@ -1,7 +1,8 @@
-"""In which grad mode each op of a step was called: noted while it is traced, since an export does not keep all of it.
+"""The grad mode in which each op of a step was called: it is noted while tracing, since an export does not keep all of
+it.
 
-An export has a block for `no_grad` and `enable_grad`, but for those inside of `torch.autocast`; and none for `inference_mode`.
-Once each node says how it was called, the blocks become plain nodes.
+An export has a block for `no_grad` and `enable_grad`, except inside of `torch.autocast`; it has none for
+`inference_mode`. Once each node has its grad mode, the blocks become plain nodes.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from torch.fx import GraphModule, Node, traceback
 from torch.fx.node import map_arg
 
 BLOCK: Any = torch.ops.higher_order.wrap_with_set_grad_enabled
-"""What an export makes of a block: whether gradients are recorded, the graph inside, and its operands."""
+"""The op that an export makes of a block: its operands are the grad mode, the graph inside, and the graph's operands."""
 
 MODE = "aicf_records_gradients"
 """The entry among the annotations of a node that says whether torch records gradients there."""
 
 
 class _Annotations(dict[str, Any]):
-    """What torch copies to each node that it makes, and back from a copy where it has noted something of its own."""
+    """Annotations that torch copies to each node it makes, and restores from a copy after adding its own."""
 
     def __copy__(self) -> _Annotations:
         enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
@@ -40,12 +41,12 @@ def noted() -> Generator[None]:
 
 
 def records_gradients(node: Node) -> bool:
-    """Whether torch records gradients where `node` was called."""
+    """True if torch records gradients where `node` was called."""
     return bool(cast(dict[str, Any], node.meta.get("custom") or {}).get(MODE, True))
 
 
 def inline_grad_modes(module: GraphModule) -> None:
-    """Put the nodes of each such block in the place of the block, in `module` and in the graphs inside it."""
+    """Replace each such block by its nodes, in `module` and in the graphs inside it."""
     for inner in list(module.children()):
         if isinstance(inner, GraphModule):
             inline_grad_modes(inner)

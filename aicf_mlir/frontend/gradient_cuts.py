@@ -1,10 +1,12 @@
-"""The gradients of an exported graph are those of torch: it runs once under autograd, and each value without one is cut.
+"""The gradients of an exported graph are those of torch: it runs once under autograd, and each value without one is
+cut.
 
-torch.export keeps what is computed, and not what torch records of it: `no_grad` is lost once the graph is functional, and
-`detach` becomes a view that is made again after each write to its memory. So the graph, before it is functional, runs on
-tensors without values, by torch's own autograd. Whether a tensor has a gradient is read there, at each op:
+torch.export keeps the computation, but not torch's autograd record of it: `no_grad` is lost once the graph is
+functional, and `detach` becomes a view that is made again after each write to its memory. So the graph, before it is
+functional, runs on tensors without values, by torch's own autograd. That run tells, at each op, if a tensor has a
+gradient:
 
-- what an op makes of differentiable operands, and torch gives no gradient, is cut where it is made (`no_grad`, a statistic);
+- a result of differentiable operands to which torch gives no gradient is cut where it is made (`no_grad`, a statistic);
 - a tensor without a gradient is cut where it is read, if its memory may carry one (a detached view, say, or its base);
 - `detach` is a plain view from then on.
 
@@ -46,24 +48,23 @@ from aicf_mlir.frontend.torch_errors import explained
 aten: Any = torch.ops.aten
 
 OURS = ("aicf_train", "aicf_custom")
-"""The namespaces of ops for what torch does beside the graph."""
+"""The namespaces of ops for work that torch does outside the graph."""
 
 BACKWARD = "aicf_train.backward.default"
-"""Of these, the one whose first operand is a loss."""
+"""The op whose first operand is a loss."""
 
 NEW_VALUES = ("aicf_train.update.default", "aicf_train.written.default")
-"""Of these, those whose results become the values of parameters."""
+"""The ops whose results become the values of parameters."""
 
 LEAF = "aicf_train.leaf.default"
-"""Of these, the one whose result has a gradient."""
+"""The op whose result has a gradient."""
 
 
 def cut_as_torch(exported: ExportedStep) -> ExportedStep:
-    """
-    Put a cut at each value of a graph that is not functional yet, in place, that has no gradient in torch.
+    """Cut, in place, each value that has no gradient in torch, in a graph that is not functional yet.
 
-    Each node whose op writes to an operand without saying so is marked. The result knows what its functional graph must have.
-    Raises TraceError for a write that torch does not record.
+    Each node whose op writes to an operand without saying so is marked. The result records the cuts that its functional
+    graph must have. Raises TraceError for a write that torch does not record.
     """
     module = exported.program.graph_module
     inline_grad_modes(module)
@@ -127,16 +128,18 @@ class _Run:
     fresh: set[int] = field(default_factory=set[int])
     """By id: results that are to be cut once a node stands for them."""
     loose: set[int] = field(default_factory=set[int])
-    """By id: views made under `no_grad`, and what follows from these alone: torch says that they have a gradient."""
+    """The ids of views made under `no_grad`, and of tensors that follow from these alone: torch says that they have a
+    gradient.
+    """
     asks: bool = False
-    """Whether the graph asks for gradients itself, as a loop body does."""
+    """True if the graph asks for gradients itself, as a loop body does."""
     hidden: set[object] = field(default_factory=set[object])
     """The memory that ops have written to whose own schema does not say so."""
     updated: set[object] = field(default_factory=set[object])
     """The memory of new values of parameters."""
     backwards: Backwards = field(default_factory=Backwards)
     parameters: set[object] = field(default_factory=set[object])
-    """The memory of leaves: inputs that have a gradient, and what a loop body has made one."""
+    """The memory of leaves: inputs that have a gradient, and tensors that a loop body has made leaves."""
 
     def graph(self, module: GraphModule, given: Sequence[Any]) -> Any:
         """Run the graph of `module`, and return its results' nodes."""
@@ -335,7 +338,7 @@ class _Run:
 
 
 def following(node: Node) -> Node:
-    """The node that stands behind a new value: behind all placeholders, if `node` is one."""
+    """Return the node before which a new value is inserted: the next one, or the first after all placeholders."""
     after = node.next
     while node.op == "placeholder" and after.op == "placeholder":
         after = after.next
@@ -343,12 +346,12 @@ def following(node: Node) -> Node:
 
 
 def has_none(tensor: torch.Tensor) -> bool:
-    """Whether a tensor could have a gradient and has none."""
+    """True if a tensor could have a gradient and has none."""
     return tensor.is_floating_point() and not tensor.requires_grad
 
 
 def is_differentiable(value: object) -> bool:
-    """Whether it is a tensor with a gradient."""
+    """True if it is a tensor with a gradient."""
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 

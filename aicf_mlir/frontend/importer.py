@@ -31,10 +31,9 @@ from aicf_mlir.ir.signature import STATUS_LABEL, STATUS_TYPE, Label, set_results
 
 
 class Importer(NodeImporter):
-    """
-    Builds the function `name` of an exported step whose batch is `inputs`.
+    """Builds the function `name` of an exported step whose batch is `inputs`.
 
-    Its arguments are the entries of the batch, the trained parameters, then what is only read. `bound`
+    Its arguments are the entries of the batch, the trained parameters, then the tensors that are only read. `bound`
     lists the user's tensors behind the latter two, in order.
     """
 
@@ -50,7 +49,7 @@ class Importer(NodeImporter):
         self._metrics = metrics
         self.bound: list[Binding] = []
         self.loss_has_gradient = False
-        """Whether a trained parameter reaches the loss."""
+        """True if a trained parameter reaches the loss."""
         self._exported = exported
         self._bindings = bindings
         self._name = name
@@ -60,7 +59,7 @@ class Importer(NodeImporter):
         self._random = random
         self._labels: list[DictionaryAttr] = []
         self._regions: dict[int, Block] = {}
-        """By the number of a function with its own backward: where what it makes of its gradients stands."""
+        """The block with the ops of a function's own backward, by the function's number."""
         self._values |= bindings.literals
         self._carriers |= {node for node, binding in bindings.arguments.items() if binding.role == "param"}
         self._add_inputs(inputs)

@@ -1,8 +1,9 @@
-"""The composites that torch keeps whole while it makes a program functional, made ready once and not for each program.
+"""The composites that torch keeps whole while it makes a program functional, prepared once and not for each program.
 
-Each time torch looks for them in all its namespaces and gives every one, some five hundred, twenty kernels in place of its own.
-That is 70 ms of the processor, more than all else that a small step takes. Here the kernels of each are remembered as torch makes
-them, and are in place for as long as torch would have them there. A composite that has other kernels since is made ready again.
+For each program torch searches all its namespaces for them and gives each of some five hundred ops twenty kernels in
+place of its own. That takes 70 ms of the processor, more than the rest of a small step's compilation. Here the kernels
+of each are remembered as torch makes them, and are in place as long as torch would have them there. A composite whose
+kernels have changed since is prepared again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch._subclasses import fake_impls
 from torch.export import exported_program as program
 
 LOOK, REPLACE = "_materialize_cpp_cia_ops", "_override_composite_implicit_decomp"
-"""What torch does again each time: see which composites there are, and replace their kernels."""
+"""The two torch functions that run for each program: find the composites, and replace their kernels."""
 
 KEPT: Any = vars(utils)["_special_op_to_preserve_cia"]
 """The rule for a composite that stays whole."""
@@ -32,7 +33,7 @@ class Ready(NamedTuple):
     """A composite with the kernels that keep it whole."""
 
     before: Kernels
-    """What it had when these were made."""
+    """The composite's kernels when these were made."""
     meanwhile: Kernels
     fake_rule: Any
 
@@ -61,7 +62,7 @@ def made_ready() -> Generator[None]:
 
 @contextmanager
 def _replaced(replace: Callable[[Mapping[Any, Any]], Any], rules: Mapping[Any, Any]) -> Generator[None]:
-    """As `replace`, which is torch's, for composites by their rules."""
+    """Act as torch's `replace`, for composites by their rules."""
     kept = [op for op, rule in rules.items() if rule is KEPT]
     fresh = [op for op in kept if op not in _ready or _ready[op].before != op.py_kernels]
     before = {op: op.py_kernels.copy() for op in fresh}

@@ -1,4 +1,4 @@
-"""What is known of one tensor of a trace, and what follows for a comparison from where its values lie."""
+"""Knowledge about one tensor of a trace, and the result of a comparison that follows from the range of its values."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ MADE = "a tensor of the step"
 
 @dataclass(eq=False)
 class Memory:
-    """What all views of one block of memory have in common."""
+    """The facts that all views of one block of memory share."""
 
     sources: dict[int, torch.Tensor]
     """The user's tensors that its values follow from, by id."""
     name: str
-    """What the user calls it."""
+    """The user's name of the memory."""
     version: int
-    """Of the tensors of the trace, after the last function that was computed on real ones too."""
+    """The version of the trace's tensors after the last function that was also computed on real ones."""
     why: str = ""
     """Why its values are not known any more."""
 
 
 @dataclass(eq=False)
 class Known:
-    """The real tensor behind one of the trace; without `memory` it is unknown for the reason `why`."""
+    """The real tensor that a traced one stands for; without `memory` it is unknown for the reason `why`."""
 
     value: torch.Tensor | None
     memory: Memory | None
     why: str = ""
     uniform: int | None = None
-    """Of an unknown one drawn from [0, 1): its version."""
+    """The version of an unknown tensor drawn from [0, 1)."""
 
 
 def any_like(tensor: torch.Tensor) -> Known:
-    """Of the same shape, strides, dtype and device, with values that nobody looks at."""
+    """Return a tensor of the same shape, strides, dtype and device, with values that are never read."""
     with outside():
         size, strides = tuple(tensor.shape), tensor.stride()
         value = torch.empty_strided(size, strides, dtype=tensor.dtype, device=tensor.device)
@@ -84,10 +84,10 @@ def end_like(tensor: torch.Tensor, largest: bool) -> Known:
 def at_the_ends(
     func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], operands: list[Known]
 ) -> list[Known]:
-    """
-    The operands of a comparison, with zeros for numbers drawn from [0, 1), if it says the same of the largest of them.
+    """Return the operands of a comparison, with zeros for numbers drawn from [0, 1), if its result is the same for the
+    largest of them.
 
-    So a layer that is skipped with probability 0 never is, whatever it draws before.
+    So a layer that is skipped with probability 0 never is, for any number it draws.
     """
     tensors = real_tensors((args, kwargs))
     uniform = [each.uniform == tensor._version for each, tensor in zip(operands, tensors, strict=True)]
@@ -114,7 +114,7 @@ def at_the_ends(
 
 @contextmanager
 def outside() -> Generator[None]:
-    """Where torch computes on real tensors, in the middle of a trace."""
+    """Let torch compute on real tensors in the middle of a trace."""
     with (
         warnings.catch_warnings(action="ignore"),
         torch._C.DisableTorchFunction(),  # pyright: ignore[reportPrivateUsage]
@@ -148,5 +148,5 @@ def mapped(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
 
 
 def bounds(part: Any) -> tuple[Any, Any, Any]:
-    """Of a slice."""
+    """Return the bounds of a slice."""
     return part.start, part.stop, part.step

@@ -1,6 +1,6 @@
 """Functions of torch whose result has a shape that depends on one operand alone, a mask or counts, of known values.
 
-They are asked for by whole numbers instead: the elements under a mask are those at its indices.
+They are called with whole numbers instead: the elements under a mask are the ones at its indices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES: Mapping[Any, Sequence[str]] = {
 def with_known_index(
     known: KnownValues, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Callable[[], Any] | None:
-    """What is called in the place of `function`; None where the function itself is."""
+    """Return the function to call in place of `function`; None to call `function` itself."""
     if function not in NAMES:
         return None
     given = {**dict(zip(NAMES[function], args, strict=False)), **kwargs}

@@ -1,9 +1,10 @@
-"""Values that a trace knows: of tensors that the step closes over, of buffers that it only reads, of literals, and what follows.
+"""Values that a trace knows: tensors that the step closes over, buffers that it only reads, literals, and all that is
+computed from them.
 
-Beside each function of torch that the user's code calls on such tensors alone, torch computes the same on the real ones. Where
-Python asks for a value, or a shape depends on values (`nonzero`, a boolean index), the trace goes on with the real result, as a
-constant. The tensors that it comes from are the step's `sources`, and a step is guarded by what they hold. All else has a
-reason why it is unknown.
+While the user's code calls torch functions on known tensors alone, torch computes the same on the real ones. Where
+Python asks for a value, or a shape depends on values (`nonzero`, a boolean index), the trace continues with the real
+result, as a constant. The tensors that the result comes from are the step's `sources`, and guards compare their values.
+Every other tensor has a reason why it is unknown.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from aicf_mlir.frontend.special import PLAIN, special
 from aicf_mlir.frontend.values import is_a
 
 MOST_ELEMENTS = 1 << 26
-"""Of a tensor whose values a trace computes with: they are compared before each step."""
+"""The most elements of a tensor whose values a trace computes with: these values are compared before each step."""
 
 BY_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-"""Of ops whose result is a number of Python, or has a shape that depends on values."""
+"""The tags of ops whose result is a Python number, or has a shape that depends on values."""
 
 BY_SHAPE = frozenset(
     ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
@@ -68,28 +69,28 @@ def unseen(method: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 class Unknown(Exception):
-    """Why the values of a tensor are not known: what they depend on."""
+    """The values of a tensor are not known; the message names the cause."""
 
     is_uniform = False
-    """Whether they are drawn from [0, 1)."""
+    """True if the values are drawn from [0, 1)."""
 
 
 @dataclass(eq=False)
 class Computed:
-    """What a function gives on real tensors."""
+    """The result of a function on real tensors."""
 
     result: Any
     operands: list[Known]
     sources: dict[int, torch.Tensor]
     by_values: bool
-    """Whether no trace can go on without the values."""
+    """True if no trace can continue without the values."""
 
 
 class Looking(TorchDispatchMode):
     """Sees each op on real tensors; raises Unknown where it would draw numbers or change a tensor of the user's."""
 
     def __init__(self, kept: Mapping[int, str]):
-        """`kept`: what the user calls the memory that nothing may be written to."""
+        """Take `kept`: the user's name for each memory that nothing may write to."""
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self._kept = kept
         self.by_values = False
@@ -123,7 +124,9 @@ class KnownValues:
         """The user's tensors that the trace has taken values from, by id."""
         self._known: Any = WeakIdKeyDictionary()
         self._kept: dict[int, str] = {}
-        """By memory: what the user calls a tensor that follows from nothing else, and that no step may write to."""
+        """The user's name of each tensor that is not computed from another one and that no step may write to, by its
+        memory.
+        """
         self._unknown: dict[int, str] = {}
         """By memory: why the values of a tensor of the user's are unknown."""
 
@@ -136,10 +139,11 @@ class KnownValues:
         written: AbstractSet[str],
         numbers: Iterable[torch.Tensor],
     ) -> None:
-        """
-        `own`: parameters and buffers of the user's by path, `traced` those of the trace in their place, `batch` its entries.
+        """`own`: parameters and buffers of the user's by path, `traced` those of the trace in their place, `batch` its
+        entries.
 
-        Of the paths `written` the step writes to the tensor. `numbers`: 0-d tensors in the place of numbers that may change.
+        `written` names the paths whose tensors the step writes to. `numbers`: 0-d tensors that replace numbers that may
+        change.
         """
         self._unknown = {place_of(tensor): "a number that meta= lets change" for tensor in numbers}
         for name, tensor in batch.items():
@@ -160,7 +164,7 @@ class KnownValues:
         self._known.clear()
 
     def _source(self, own: torch.Tensor, traced: torch.Tensor, name: str) -> Known:
-        """What is known of a tensor of the user's, which the trace has as `traced`."""
+        """Return the knowledge about a user's tensor, which the trace has as `traced`."""
         if special(own) is not None or own.is_meta or own.is_inference():
             return Known(None, None, f"{name}, which has no values")
         if (why := self._unknown.get(place_of(own))) is not None:
@@ -172,7 +176,7 @@ class KnownValues:
             return Known(own.detach(), Memory({id(own): own}, name, traced._version))
 
     def known(self, tensor: torch.Tensor) -> Known:
-        """What is known of a tensor that the user's code has; of `memory` None where that is nothing."""
+        """Return the knowledge about a tensor in the user's code; its `memory` is None if nothing is known."""
         found: Known | None = self._known.get(tensor)
         if found is None:
             if type(tensor) not in PLAIN:
@@ -180,7 +184,7 @@ class KnownValues:
             if hasattr(tensor, CONSTANT):
                 return Known(
                     tensor, Memory({}, MADE, tensor._version)
-                )  # whose sources are those of the trace already
+                )  # its sources are already those of the trace
             self._known[tensor] = found = self._source(tensor, tensor, "a tensor of yours")
         if found.memory is not None:
             if not found.memory.why and tensor._version != found.memory.version:
@@ -193,23 +197,25 @@ class KnownValues:
 
     @unseen
     def why(self, operands: Iterable[torch.Tensor]) -> str:
-        """What the values of the operands depend on that is unknown; empty where nobody can say. Masks and indices come first."""
+        """Return the unknown input that the operands' values depend on; empty if it cannot be named. Masks and indices
+        come first.
+        """
         operands = sorted(operands, key=lambda each: each.is_floating_point())
         return next((found.why for each in operands if (found := self.known(each)).memory is None), "")
 
     @unseen
     def has_all(self, operands: object) -> bool:
-        """Whether the values of all tensors in `operands` are known."""
+        """True if the values of all tensors in `operands` are known."""
         return all(self.known(each).memory is not None for each in real_tensors(operands))
 
     def taken(self, function: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
-        """What a function gives of known values, as a constant. Raises Unknown."""
+        """Return the result of a function on known values, as a constant. Raises Unknown."""
         return self.constants(self._computed(function, args, {}))
 
     def computed(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Computed | Unknown:
-        """What a function gives on the real tensors; why not where that is unknown, and where torch refuses them."""
+        """Return the result of a function on the real tensors, or the reason if it is unknown or torch rejects them."""
         try:
             return self._computed(func, args, kwargs)
         except Unknown as unknown:
@@ -221,7 +227,7 @@ class KnownValues:
 
     @unseen
     def _computed(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Computed:
-        """The same. Raises Unknown, and what torch raises."""
+        """Do the work of `computed`. Raises Unknown, and any error of torch."""
         operands = [self.known(tensor) for tensor in real_tensors((args, kwargs))]
         if not operands and getattr(func, "__name__", "").startswith("_"):
             raise Unknown("")  # it may change a state of torch, as forward-mode differentiation has one
@@ -257,13 +263,13 @@ class KnownValues:
 
     @staticmethod
     def _forget(operands: Sequence[Known], versions: Sequence[int], why: str) -> None:
-        """What has been written to half is known no more."""
+        """Forget the values of tensors that a failed function may have partly written."""
         for each, version in zip(operands, versions, strict=True):
             if each.value is not None and each.memory is not None and each.value._version != version:
                 each.memory.why = why
 
     def read(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What Python gets of the values of tensors. Raises Unknown, and what torch raises."""
+        """Return the Python value that a function reads from tensors. Raises Unknown, and any error of torch."""
         computed = self._computed(func, args, kwargs)
         self.sources |= computed.sources
         if is_a(computed.result, np.ndarray):  # of the user's own memory
@@ -274,7 +280,7 @@ class KnownValues:
 
     @unseen
     def constants(self, computed: Computed) -> Any:
-        """What a function has given, each tensor a copy that the trace goes on with."""
+        """Return the result of a function, each tensor replaced by a copy that the trace continues with."""
         self.sources |= computed.sources
 
         def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -287,7 +293,7 @@ class KnownValues:
 
     @unseen
     def follow(self, traced: Any, given: Any, computed: Computed | Unknown) -> None:
-        """Note what is known of the result of a function, now that it is traced too, and of what it has written to."""
+        """Note the knowledge about the result of a function, now that it is traced too, and about the tensors it wrote to."""
         operands, made = real_tensors(given), real_tensors(traced)
         if isinstance(computed, Unknown):
             why = str(computed)
@@ -326,5 +332,5 @@ def place_of(tensor: torch.Tensor) -> int:
 
 
 def is_mask(value: object) -> bool:
-    """Whether an index picks by booleans."""
+    """True if an index selects by booleans."""
     return is_a(value, torch.Tensor) and value.dtype in MASKS

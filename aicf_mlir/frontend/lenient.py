@@ -1,6 +1,6 @@
-"""The trace of a step that goes on past what it refuses, for a survey: nothing of it is compiled.
+"""A trace of a step that continues after each refusal, for a survey: nothing of it is compiled.
 
-What reads the values of a tensor gets a value that is made up, and an op without a form in nn a result of its type.
+Code that reads the values of a tensor gets an invented value, and an op without a form in nn gets a result of its type.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ MADE_UP: dict[str, Callable[[torch.Tensor], Any]] = {
     "tolist": lambda tensor: np.full(tuple(tensor.shape), one(tensor)).tolist(),
     **dict.fromkeys(("detach_", "requires_grad_"), lambda tensor: tensor),
 }
-"""Functions of `recorder.READS_VALUES` and `BESIDE_THE_GRAPH` after which the user's code can go on, and what it is given."""
+"""Functions of `recorder.READS_VALUES` and `BESIDE_THE_GRAPH` after which the user's code can continue, each with its
+invented result.
+"""
 
 AGAIN = 100
-"""How often one line is given a value that is made up: a loop until something converges would not end."""
+"""The number of times that one line gets an invented value: a loop until convergence would not end."""
 
 
 class LenientRecorder(Recorder):
@@ -74,7 +76,9 @@ class LenientRecorder(Recorder):
 
 
 class LenientStep(ExportedStep):
-    """Looks at the result whatever else the graph changes: what torch takes apart may check values on the way."""
+    """An exported step that inspects the result even if the graph changes other values: torch's decompositions may
+    check values.
+    """
 
     @cached_property
     def _returned(self) -> list[Node]:
@@ -89,7 +93,7 @@ class LenientImporter(Importer):
         self.unsupported: list[UnsupportedNode] = []
         self.errors: list[TraceError] = []
         self._unknown = set[Node]()
-        """Nodes whose results are of no type that nn has; what is made of them is not looked at."""
+        """Nodes whose results have no type of nn; values computed from them are not examined."""
 
     def survey(self) -> None:
         """Import every node, and the new values of buffers."""
@@ -117,7 +121,7 @@ class LenientImporter(Importer):
         return value
 
     def _like_result(self, result: object) -> Value:
-        """An argument for each tensor that a node returns; None for what no argument can be."""
+        """Return an argument for each tensor that a node returns; None for a result that no argument can be."""
         if isinstance(result, (list, tuple)):
             return tuple(self._like_result(each) for each in cast(Sequence[object], result))
         if not isinstance(result, torch.Tensor) or not is_supported(result.dtype):
@@ -128,11 +132,10 @@ class LenientImporter(Importer):
 def unsupported_ops(
     exported: ExportedStep, importer_of: Callable[[ExportedStep], LenientImporter]
 ) -> tuple[list[tuple[UnsupportedNode, str]], list[TraceError]]:
-    """
-    Every op, as the user wrote it, that is not supported even when torch takes it apart, each with its reason; in the order of
-    the graph. Then what else the import objects to.
+    """Every op, as the user wrote it, that is not supported even when torch decomposes it, each with its reason, in the
+    order of the graph. Other objections of the import follow.
 
-    Raises TraceError where torch cannot take the step apart, or a tensor of the step cannot be an argument.
+    Raises TraceError if torch cannot decompose the step, or a tensor of the step cannot be an argument.
     """
     written = dict[str, UnsupportedNode]()
     taken_apart = set[Any]()

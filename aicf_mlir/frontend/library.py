@@ -1,8 +1,8 @@
-"""Where code looks things up in modules: `torch.tanh`, `F.relu`, `os.environ`, and what torch's own functions look up in turn.
+"""Lookups in modules: `torch.tanh`, `F.relu`, `os.environ`, and the lookups that torch's own functions make in turn.
 
-The user's code names few of the functions that a step calls: `nn.ReLU` calls `F.relu`, and that `torch.relu`. Each of them can be
-exchanged in its module after a step was compiled, or get other code. So torch's functions are followed as the user's are, along
-what their bytecode says and no further.
+The user's code names few of the functions that a step calls: `nn.ReLU` calls `F.relu`, which calls `torch.relu`. Each
+of them can be replaced in its module after a step was compiled, or get other code. So torch's functions are followed
+like the user's, along the names in their bytecode and no further.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MACHINERY = (
     "torch.overrides",
     "torch.utils",
 )
-"""Modules of torch with what is around a computation: they are looked up in, not followed."""
+"""Torch modules with code around a computation: names are looked up in them, but their functions are not followed."""
 
 
 class Lookup(NamedTuple):
@@ -43,17 +43,19 @@ class Lookup(NamedTuple):
     """The dictionary of a module."""
     name: str
     path: str
-    """As the code has it."""
+    """The path as the code writes it."""
     holder: types.ModuleType | None
     """The module; None for a global name."""
 
     def value(self) -> Any:
-        """What is there now; what a module computes when it is asked is not."""
+        """Return the current value; an attribute that a module computes on access is left out."""
         return self.owner.get(self.name)
 
 
 def lookups(function: types.FunctionType) -> Iterator[Lookup]:
-    """Every global name that a function loads, and what it asks of a module by the names that follow, `torch.relu`."""
+    """Yield every global name that a function loads, and the attributes of a module by the names that follow, as in
+    `torch.relu`.
+    """
     for code in nested(function.__code__):
         yield from _lookups_of(code, function)
 
@@ -82,7 +84,7 @@ def _lookups_of(code: types.CodeType, function: types.FunctionType) -> Iterator[
             case "STORE_FAST" | "STORE_DEREF" if current is not None:
                 imported[name], current = current, None
             case "PUSH_NULL" | "PRECALL" | "CACHE" | "NOP" | "SWAP" | "POP_TOP" | "COPY":
-                pass  # between an import and what it is called
+                pass  # between an import and the name it is given
             case _:
                 current = None
 
@@ -94,25 +96,25 @@ def _instructions(code: types.CodeType) -> tuple[tuple[str, Any], ...]:
 
 
 def functions_in(function: types.FunctionType) -> Iterator[types.FunctionType]:
-    """The functions in the closure of a function: those that it wraps."""
+    """Yield the functions in the closure of a function: the functions that it wraps."""
     for cell in function.__closure__ or ():
         if isinstance(content := _content(cell), types.FunctionType):
             yield content
 
 
 def is_followed(function: types.FunctionType) -> bool:
-    """Whether it is a function of torch that computes, and not machinery around it."""
+    """True if it is a function of torch that computes, not machinery around it."""
     module: str = getattr(function, "__module__", None) or ""
     return module.partition(".")[0] == "torch" and not module.startswith(MACHINERY)
 
 
 def is_librarys(function: types.FunctionType) -> bool:
-    """Whether it is torch's or Python's own."""
+    """True if it is torch's or Python's own."""
     return not is_users_file(function.__code__.co_filename)
 
 
 SETTINGS = ("get_", "_get_", "are_", "_are_", "is_", "_is_")
-"""How the names of functions begin that say a setting of torch."""
+"""Prefixes of the names of functions that return a torch setting."""
 
 OF_THE_STEP = (
     "grad",
@@ -124,11 +126,11 @@ OF_THE_STEP = (
     "exporting",
     "function_state",
 )
-"""In the names of settings that a compiled step has in its own way, whatever the caller has."""
+"""Parts of names of settings that a compiled step fixes itself, independent of the caller's."""
 
 
 def is_setting(value: Any) -> bool:
-    """Whether it is a function in C by which torch says a setting of the process or of the thread."""
+    """True if it is a C function with which torch returns a setting of the process or of the thread."""
     if (
         not isinstance(value, types.BuiltinFunctionType)
         or (value.__module__ or "torch").partition(".")[0] != "torch"
@@ -144,7 +146,7 @@ def is_setting(value: Any) -> bool:
 
 
 def nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A code object and those of the functions and comprehensions inside it."""
+    """Yield a code object and the code objects of functions and comprehensions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -159,7 +161,7 @@ def _content(cell: Any) -> Any:
 
 
 def class_attribute(kind: type, name: str) -> Any:
-    """What the class itself has under `name`, unbound; ABSENT where it has nothing, or only what every object has."""
+    """Return the class's own attribute `name`, unbound; ABSENT if it has none, or only the one that every object has."""
     for base in kind.__mro__:
         if base not in (object, torch.nn.Module) and name in vars(base):
             return vars(base)[name]

@@ -13,7 +13,7 @@ ASKING = "_detect_is_causal_mask"
 
 
 def given_hint(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
-    """What the caller said; without a word the mask is used as any other, which computes the same."""
+    """True if the caller gave this hint; without it the mask is used as any other, which computes the same."""
     del mask, size
     return is_causal is True
 

@@ -13,7 +13,7 @@ from aicf_mlir.frontend.types import describe
 from aicf_mlir.ir.locations import SourceLocation
 
 KINDS = {"mean": "add", "sum": "add", "max": "maximum", "min": "minimum"}
-"""How a metric is gathered, and the pointwise op that does it; a mean is a sum that is divided when it is read."""
+"""The pointwise op that gathers each kind of metric; a mean is a sum that is divided when it is read."""
 
 COUNT = "metrics"
 """The name, among the buffers of a step, of the number of steps."""
@@ -42,7 +42,9 @@ class Metrics:
     def accumulator(
         self, name: str, output: torch.Tensor, device: torch.device, location: SourceLocation | None
     ) -> torch.Tensor:
-        """What gathers an output like `output`, always the same tensor. TraceError where the shape groups differ in it."""
+        """Return the tensor that gathers an output like `output`, always the same one. Raises TraceError if the shape
+        groups differ in it.
+        """
         dtype = torch.float64 if output.is_floating_point() else torch.int64
         if name not in self._tensors:
             made = torch.empty(tuple(output.shape), dtype=dtype, device=device)
@@ -57,7 +59,9 @@ class Metrics:
         return own
 
     def values(self, step: str, reset: bool) -> dict[str, torch.Tensor]:
-        """What has been gathered, tensors of their own; with `reset` it begins anew. StateError where no step has been."""
+        """Return the gathered values as tensors of their own; with `reset`, begin again. Raises StateError before the
+        first step.
+        """
         if self._count is None:
             raise BindError(f"{step}: the step has no metrics; compile it with metrics={{name: kind}}")
         count = self._count.item()
@@ -83,7 +87,7 @@ def _mean(total: torch.Tensor, count: float) -> torch.Tensor:
 
 
 def initial(kind: str, dtype: torch.dtype) -> float:
-    """What gathering begins with."""
+    """Return the value with which gathering begins."""
     if KINDS[kind] == "add":
         return 0
     most = torch.inf if dtype.is_floating_point else torch.iinfo(dtype).max
@@ -91,7 +95,7 @@ def initial(kind: str, dtype: torch.dtype) -> float:
 
 
 def checked(kinds: object) -> dict[str, str]:
-    """The kinds by name. BindError for what is none."""
+    """Return the kinds by name. Raises BindError for an unknown kind."""
     if kinds is None:
         return {}
     if not isinstance(kinds, Mapping):

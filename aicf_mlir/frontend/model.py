@@ -1,4 +1,4 @@
-"""What is asked of a model before it is exported: names, dtype, device, and hooks that would be lost."""
+"""Checks of a model before it is exported: names, dtype, device, and hooks that would be lost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def modules_of(model: torch.nn.Module, function: LossFunction) -> dict[str, torc
 
 
 def tensor_names(modules: Mapping[str, torch.nn.Module]) -> dict[torch.Tensor, str]:
-    """Every parameter and buffer of the step's modules by its first name; those of the model without a prefix."""
+    """Return every parameter and buffer of the step's modules by its first name; names of the model have no prefix."""
     names = dict[torch.Tensor, str]()
     for path, module in modules.items():
         prefix = f"{path}." if path else ""
@@ -98,7 +98,7 @@ GRADIENT_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_gr
 
 
 def refuse_hooks(modules: Mapping[str, torch.nn.Module], names: Mapping[torch.Tensor, str]) -> None:
-    """Raise TraceError for hooks that a compiled step would not run: on gradients, and those of every module."""
+    """Raise TraceError for hooks that a compiled step would not run: hooks on gradients, and hooks of every module."""
     for kind, hook in global_hooks():
         raise TraceError(
             f"torch has global {kind} ({getattr(hook, '__name__', type(hook).__name__)}), which a compiled step does not run;"
@@ -119,7 +119,9 @@ def refuse_hooks(modules: Mapping[str, torch.nn.Module], names: Mapping[torch.Te
 
 
 def code_of_hooks(modules: Mapping[str, torch.nn.Module]) -> frozenset[CodeType]:
-    """The code of forward hooks, which is traced as that of `forward` is; what it leaves anywhere would be left once."""
+    """Return the code of forward hooks, which is traced like that of `forward`; its lasting effects would happen once
+    only.
+    """
     parts = [part for module in modules.values() for _, part in named_modules(module)]
     hooks: list[Any] = [
         hook for part in parts for held in FORWARD_HOOKS for hook in vars(part)[held].values()
@@ -129,7 +131,7 @@ def code_of_hooks(modules: Mapping[str, torch.nn.Module]) -> frozenset[CodeType]
 
 
 def _function_of(hook: Any) -> Any:
-    """What runs when a hook is called."""
+    """Return the function that runs when a hook is called."""
     kind = cast("type[Any]", type(hook))
     if kind is functools.partial:
         return _function_of(hook.func)

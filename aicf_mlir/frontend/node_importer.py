@@ -105,7 +105,7 @@ class NodeImporter(abc.ABC):
             raise UnsupportedNode(node, str(refused), isinstance(refused, Forbidden), location) from None
 
     def _checked(self, node: Node, value: Value) -> Value:
-        """`value`, if it has the shape that torch's trace went on with: what follows was traced for that one."""
+        """Return `value`, if it has the shape of torch's trace: later nodes were traced for that shape."""
         expected = node.meta.get("val")
         if not isinstance(value, SSAValue) or not isinstance(expected, torch.Tensor):
             return value
@@ -132,7 +132,7 @@ class NodeImporter(abc.ABC):
 
 
 def is_integer(node: Node) -> bool:
-    """Whether the one result of `node` is a tensor that can have no gradient."""
+    """True if the one result of `node` is a tensor that can have no gradient."""
     made = node.meta.get("val")
     return isinstance(made, torch.Tensor) and not (made.is_floating_point() or made.is_complex())
 
@@ -155,7 +155,7 @@ def bound_arguments(node: Node, values: Mapping[Node, Value]) -> dict[str, Any]:
 
 
 def is_known(node: Node, arguments: Mapping[str, Any]) -> bool:
-    """Whether the one result of `node` follows from tensors known while tracing, or from none at all."""
+    """True if the one result of `node` follows from tensors known while tracing, or from none at all."""
     values: list[Any] = []
     for value in arguments.values():
         values += value if isinstance(value, (list, tuple)) else [value]

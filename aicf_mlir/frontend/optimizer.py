@@ -1,7 +1,6 @@
-"""What of a torch optimizer is compiled in: per param group its rule with its flags, and its parameters.
+"""The compiled-in part of a torch optimizer: per param group its rule with its flags, and its parameters.
 
-Values (lr, betas, eps, weight decay, momentum) are not part of it: they live in device slots and may change
-at any step.
+Values (lr, betas, eps, weight decay, momentum) are not part of it: they are in device slots and may change at any step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The methods of an optimizer by which a loop drives it, seen through what torch itself puts around them."""
+"""The methods of an optimizer by which a loop drives it, found under torch's own wrappers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from aicf_mlir.frontend.reads import Read
 VERBS = ("step", "zero_grad")
 
 WRAPPED = "__wrapped__"
-"""Where functools.wraps keeps what it wraps."""
+"""The attribute in which functools.wraps keeps the wrapped function."""
 
 
 def verb_of(optimizer: torch.optim.Optimizer, name: str) -> Any:
-    """What runs when a method of an optimizer is called: torch wraps `step` for its profiler, and once more for schedulers."""
+    """Return the code that runs when an optimizer's method is called: torch wraps `step` for its profiler, and again
+    for schedulers.
+    """
     own = vars(optimizer).get(name)
     return unwrapped(class_attribute(type(optimizer), name) if own is None else own)
 
 
 def unwrapped(method: Any) -> Any:
-    """A method or function without wrappers of torch's; wrappers of others are what they are."""
+    """Return a method or function without torch's wrappers; wrappers of others are kept."""
     function = getattr(method, "__func__", method)
     while isinstance(function, FunctionType) and is_librarys(function) and hasattr(function, WRAPPED):
         inner: Any = getattr(function, WRAPPED)
@@ -33,7 +35,7 @@ def unwrapped(method: Any) -> Any:
 
 
 def behind(optimizer: torch.optim.Optimizer) -> list[Read]:
-    """The places of torch's code that a step of torch would run behind `loss.backward()` and the verbs."""
+    """Return the places of torch's code that a step of torch would run in `loss.backward()` and the verbs."""
     verbs = {f"{type(optimizer).__name__}.{verb}": verb_of(optimizer, verb) for verb in VERBS}
     verbs |= {"Tensor.backward": vars(torch.Tensor)["backward"]}
     return called_by(
@@ -42,7 +44,7 @@ def behind(optimizer: torch.optim.Optimizer) -> list[Read]:
 
 
 def replaced(optimizer: torch.optim.Optimizer) -> str | None:
-    """The first function in a module of torch behind the verbs that is the user's, as torch's code calls it."""
+    """Return the first torch function that the verbs call and that the user has replaced, as torch's code calls it."""
     for read in behind(optimizer):
         value = read.value()
         if read.kind == "item" and isinstance(value, FunctionType) and not is_librarys(value):

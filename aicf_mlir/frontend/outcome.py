@@ -1,4 +1,4 @@
-"""What a loss function returns: the loss, and perhaps named tensors beside it, the outputs of the step."""
+"""The result of a loss function: the loss, and optional named tensors, the outputs of the step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOSS = "loss"
 
 
 def outcome(result: object, location: SourceLocation | None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The loss and the outputs in what a loss function has returned: `loss`, or `(loss, {name: tensor})`.
+    """Return the loss and the outputs in the result of a loss function: `loss`, or `(loss, {name: tensor})`.
 
     Raises TraceError, at `location`, for anything else.
     """

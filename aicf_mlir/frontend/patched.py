@@ -1,7 +1,8 @@
-"""Methods of torch.Tensor and torch.nn.Module that somebody has replaced: torch's tracer computes with them, too.
+"""Methods of torch.Tensor and torch.nn.Module that user code has replaced: torch's tracer computes with them, too.
 
-A function in a module, `torch.tanh` or `F.relu`, may be replaced before a step is compiled: the step then has what it does. But
-the tracer and its decompositions call the methods of every tensor and of every module themselves: it would happen twice.
+A function in a module, `torch.tanh` or `F.relu`, may be replaced before a step is compiled: the step then contains its
+operations. But the tracer and its decompositions call the methods of every tensor and of every module themselves: the
+replacement would run twice.
 """
 
 from __future__ import annotations

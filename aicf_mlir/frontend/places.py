@@ -1,7 +1,8 @@
-"""The places of Python that a trace has looked in, each with what was there first and what is there when the step is over.
+"""The Python places that a trace has visited, each with its first content and its content when the step is over.
 
-A recorder in C (`csrc/bindings/python_*.cpp`) sees each instruction of the user's code and of torch's, and looks places up by
-dictionaries and types: no method of a user's object runs, here neither. What only the trace has made is left out.
+A recorder in C (`csrc/bindings/python_*.cpp`) sees each instruction of the user's code and of torch's. It looks places
+up by dictionaries and types, so no method of a user's object runs; none runs here either. Objects that only the trace
+has made are left out.
 """
 
 from __future__ import annotations
@@ -73,10 +74,10 @@ OWN = (
         str(_TORCH.parent / name) for name in ("sympy", "mpmath")
     ),  # by which torch's tracer reckons with numbers
 )
-"""How the files begin whose code is not looked at: that of AICF, and of torch's tracer."""
+"""File name prefixes of code that is not recorded: AICF's and that of torch's tracer."""
 
 LIBRARY = ("<frozen ", "<string>", sysconfig.get_path("stdlib"))
-"""How the files begin that work for whoever calls them; a data class is made by code of "<string>"."""
+"""File name prefixes of code that works for its caller; a data class is made by code of "<string>"."""
 
 DRAWN = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 QUEUES = (queue.SimpleQueue, multiprocessing.queues.Queue, multiprocessing.queues.SimpleQueue)
@@ -101,12 +102,12 @@ class VisitedPlace:
     owner: Any
     key: Any
     holder: Any
-    """Of a dictionary the object whose attributes it has, or None."""
+    """The object whose attributes the dictionary holds, or None."""
     first: Any
-    """What was there at first; ABSENT for nothing; of a container its members as a tuple."""
+    """The first content; ABSENT for nothing; for a container, its members as a tuple."""
     after: Any
     read_first: bool
-    """Whether it was read before it was written to: then the next call finds what this one has left."""
+    """True if the place was read before it was written to: then the next call finds the value that this one has left."""
     written: bool
     code: CodeType | None
     """Whose instruction wrote first, or else looked first."""
@@ -114,7 +115,7 @@ class VisitedPlace:
 
     @property
     def is_left(self) -> bool:
-        """Whether something else is there now."""
+        """True if the place holds something else now."""
         if _is_tracers(self.first):
             return False  # the tracer puts these back itself
         return not same(self.first, self.after, (tuple, list, weakref.ref))
@@ -129,7 +130,9 @@ class VisitedPlace:
 
 
 def _is_tracers(value: Any) -> bool:
-    """Whether it is of the tracer, or a container's members with such among them, as a hook of ours among torch's."""
+    """True if the value belongs to the tracer, or is a container with a member that does, like one of our hooks among
+    torch's.
+    """
     if type(value) is tuple:
         return any(map(_is_tracers, cast("tuple[Any, ...]", value)))
     return is_a(value, TRACED) or (
@@ -138,7 +141,7 @@ def _is_tracers(value: Any) -> bool:
 
 
 def forget(owners: Sequence[Any]) -> None:
-    """Empty the functions that keep what they gave and have computed something: nothing of a trace may be found there."""
+    """Empty the result caches of functions that have computed something: no object of a trace may be found there."""
     ran = {owner for owner in owners if is_a(owner, FunctionType)}
     for owner in owners:
         if is_a(owner, CACHED) and owner.__wrapped__ in ran:
@@ -146,11 +149,12 @@ def forget(owners: Sequence[Any]) -> None:
 
 
 def without_made(places: Sequence[VisitedPlace]) -> list[VisitedPlace]:
-    """
-    The places of objects that are older than a trace; what it has made is found through those, or by nobody.
+    """Return the places of objects that are older than a trace; objects made by the trace are reachable only through
+    these.
 
-    The collector was off during the trace: its youngest generation is what the trace has made. A dictionary is there from when
-    it first holds a container, and arrays never are: of those, what something older holds is older.
+    The collector was off during the trace: its youngest generation holds the objects that the trace has made. A
+    dictionary joins it once it first holds a container, and arrays never join: such an object counts as older if an
+    older object holds it.
     """
     young = gc.get_objects(generation=0)
     made = {id(place.owner) for place in places} & set(map(id, young))
@@ -191,7 +195,7 @@ class Places:
 
     @contextmanager
     def taken(self) -> Generator[None]:
-        """Around a trace: afterwards, when its frames are gone, the places are known, those of one that fails too."""
+        """Record during a trace. Once its frames are gone, the places are known, even if the trace fails."""
         is_on = gc.isenabled()
         gc.disable()
         gc.collect(0)
@@ -208,18 +212,20 @@ class Places:
         return (place for place in self.all if place.is_left)
 
     def carried(self) -> Iterator[VisitedPlace]:
-        """What the next call would compute with: left, and read before it was written to; and what takes from an iterator."""
+        """Yield the places that the next call would compute with: left changed, and read before they were written; also
+        advanced iterators.
+        """
         for place in self.all:
             if place.kind == "opaque" or (place.is_left and place.read_first):
                 yield place
 
 
 pause, resume = _C.places.pause, _C.places.resume
-"""What torch and AICF do for a step is not the step's: `pause` says whether this thread was recording, and may resume."""
+"""Work of torch and AICF for a step is not recorded: `pause` returns True if this thread was recording, and may resume."""
 
 
 def of_step(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` where nothing is recorded; what a function of torch in Python looks up, as `F.relu` does, is the step's."""
+    """Return `function` without recording. The lookups of a torch function in Python (as `F.relu`) do belong to the step."""
     if not is_a(function, FunctionType):
         return function
 
@@ -234,13 +240,15 @@ def of_step(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Names:
-    """What places are called, as the user would write them: `model.layers.0.scale`, `weights['kl']`, `CFG.n`."""
+    """Names of places as the user would write them: `model.layers.0.scale`, `weights['kl']`, `CFG.n`."""
 
     def __init__(self, places: Sequence[VisitedPlace], roots: Mapping[int, str]):
         """`roots`: names of objects by their id."""
         self._roots = roots
         self._found: dict[int, tuple[Any, Any]] = {}
-        """Where an object was found, by its id: the owner and key, or, of a dictionary, whose attributes it has."""
+        """The place where each object was found, by its id: owner and key, or for a dictionary the object whose
+        attributes it holds.
+        """
         for place in places:
             if place.holder is not None:
                 self._found.setdefault(id(place.owner), (place.holder, None))
@@ -256,7 +264,7 @@ class Names:
                 self._add_members(place)
 
     def _add_members(self, place: VisitedPlace) -> None:
-        """What a container has held, by key or index."""
+        """Add the members that a container has held, by key or index."""
         if is_a(place.owner, dict):
             members = zip(place.first[::2], place.first[1::2], strict=True)
         else:
@@ -266,7 +274,7 @@ class Names:
                 self._found.setdefault(id(value), (cast(Any, place.owner), key))
 
     def name(self, place: VisitedPlace) -> str:
-        """Of a place."""
+        """Return the name of a place."""
         if place.kind == "class":
             return f"{place.owner.__name__}.{place.key}"
         if place.kind == "code":
@@ -276,7 +284,7 @@ class Names:
         return self.path(place.owner) if place.key is None else self._joined(place.owner, place.key)
 
     def path(self, value: Any, depth: int = 12) -> str:
-        """Of an object."""
+        """Return the name of an object."""
         if (root := self._roots.get(id(value))) is not None:
             return root
         if is_a(value, (type, ModuleType)) and id(value) not in self._found:

@@ -1,4 +1,4 @@
-"""What a step computes in beside parameters of f32: the rules of torch.autocast, around the model and its loss, or TF32."""
+"""The precision of a step with parameters of f32: the rules of torch.autocast, around the model and its loss, or TF32."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ COMPUTED_IN: Mapping[str, torch.dtype] = {
     "bf16": torch.bfloat16,
     "f16": torch.float16,
 }
-"""What products and the other ops in the lists of torch.autocast compute in, by the name of the precision: that of a tensor."""
+"""The type of products and the other ops in the lists of torch.autocast, by the name of the precision; it is a tensor's
+dtype.
+"""
 
 ALLOWS_TF32 = ("tf32",)
-"""Of these the products of f32 operands may round them to TF32."""
+"""The precisions in which products of f32 operands may round them to TF32."""
 
 SCALED = ("f16",)
-"""Of these the small gradients are zero unless the loss is scaled."""
+"""The precisions in which small gradients are zero unless the loss is scaled."""
 
 
 @dataclass(frozen=True)
 class Precision:
-    """
-    What was asked for, on a device; without a name the model computes as it is written.
+    """The requested precision, on a device; without a name the model computes as it is written.
 
-    Parameters, gradients as the optimizer reads them, its state and its updates are f32. With "bf16" or "f16" model and loss
-    are traced under `torch.autocast` of the step's device, so that each op computes in what torch lists it for there; an
-    autocast of the user's own inside of it goes before. The trace casts at each use, without torch's cache of cast weights.
-    With "tf32" all is f32 and nothing is cast: each product of the model and its loss says that its operands may be rounded as it
-    multiplies them, and so do those of their gradients; products of an optimizer do not.
+    Parameters, gradients as the optimizer reads them, its state and its updates are f32. With "bf16" or "f16" model and
+    loss are traced under `torch.autocast` of the step's device, so that each op computes in the type torch lists for
+    it; an autocast of the user's own inside takes precedence. The trace casts at each use, without torch's cache of
+    cast weights. With "tf32" all is f32 and nothing is cast: each product of the model, of its loss and of their
+    gradients allows its operands to be rounded. Products of an optimizer do not.
     """
 
     name: str | None = None
@@ -61,12 +62,12 @@ class Precision:
 
     @property
     def is_low(self) -> bool:
-        """Whether less than f32 is computed in."""
+        """True if the step computes in less than f32."""
         return self.name is not None and COMPUTED_IN[self.name].itemsize < torch.float32.itemsize
 
     @property
     def loss_scale(self) -> str | None:
-        """How a loss is scaled that nobody has said anything about: where torch users take a GradScaler, by its rules."""
+        """The default scaling of a loss: if torch users take a GradScaler, by its rules."""
         return "dynamic" if self.name in SCALED else None
 
     def on(self, device: torch.device) -> Precision:
@@ -74,11 +75,10 @@ class Precision:
         return replace(self, device=device)
 
     def check(self, names: Mapping[torch.Tensor, str]) -> None:
-        """
-        Raise BindError for a tensor of the model that the precision is not for.
+        """Raise BindError for a tensor of the model that the precision does not support.
 
-        That is a parameter that is not f32, frozen ones of a low precision apart, which autocast casts as it casts activations;
-        and a tensor on another kind of device, whose rules would be those of that one.
+        One case is a parameter that is not f32, except a frozen one of low precision, which autocast casts like
+        activations. The other is a tensor on another kind of device, where that device's rules would hold.
         """
         if self.name is None:
             return

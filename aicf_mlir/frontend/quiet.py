@@ -1,4 +1,4 @@
-"""Keeps what torch.export says about itself from the user, but not what torch says about the user's code."""
+"""Hides torch.export's messages about itself from the user, but not torch's messages about the user's code."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _any_path() -> Generator[None]:
 
 
 def is_about_the_users_code() -> bool:
-    """Whether the warning that is being shown was raised by the user's code, or by torch.nn in its name."""
+    """True if the warning that is being shown was raised by the user's code, or by torch.nn on its behalf."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename in (__file__, warnings.__file__):
         frame = frame.f_back

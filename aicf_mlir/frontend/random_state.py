@@ -1,4 +1,4 @@
-"""The random numbers of a compiled step: where they come from, and how they are begun anew."""
+"""The random numbers of a compiled step: their source, and the way to begin them again."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class RandomState:
 
     @property
     def is_drawn_from(self) -> bool:
-        """Whether the step has random numbers."""
+        """True if the step has random numbers."""
         return self._tensor is not None
 
     def seed(self, seed: int) -> None:
-        """Begin anew."""
+        """Begin again with a seed."""
         self._seed = checked(seed)
         if self._tensor is not None:
             self._tensor.copy_(torch.tensor([self._seed, 0]))
 
 
 def checked(seed: object) -> int:
-    """A seed as an i64. Raises BindError for what is no whole number of 64 bits."""
+    """Return a seed as an i64. Raises BindError for a value that is no whole number of 64 bits."""
     if not isinstance(seed, int) or isinstance(seed, bool) or not -(SEEDS // 2) <= seed < SEEDS:
         raise BindError(f"seed must be a whole number of 64 bits, got {seed!r}")
     return seed if seed < SEEDS // 2 else seed - SEEDS

@@ -19,19 +19,19 @@ from aicf_mlir.frontend.torch_state import read_by_every_step
 from aicf_mlir.frontend.values import is_a
 
 TRACERS = ("torch.fx", "torch.export", "torch._", "aicf_mlir")
-"""Where torch.export and AICF have objects of their own, which are read while they trace."""
+"""The modules of objects of torch.export and AICF that are read while they trace."""
 
 CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type)
-"""What a name stands for where it is looked up to be called."""
+"""The types of a name's value when it is looked up to be called."""
 
 ENVIRONMENT: dict[Any, Any] = cast(Any, vars(os.environ))["_data"]
 
 
 def collect(places: Sequence[VisitedPlace], names: Mapping[int, str]) -> list[Read]:
-    """
-    What a step depends on that has looked in `places`; `names` gives paths of the user's objects by their ids.
+    """Return the dependencies of a step that has visited `places`; `names` gives paths of the user's objects by their
+    ids.
 
-    Raises TraceError for what gives something else each time that it is asked.
+    Raises TraceError for a place whose value changes with each read.
     """
     named = Names(places, names)
     mentioned = frozenset(_text(place.key) for place in places if place.key is not None)
@@ -52,7 +52,9 @@ def collect(places: Sequence[VisitedPlace], names: Mapping[int, str]) -> list[Re
 def values_read(
     exported: ExportedStep, tensors: Mapping[torch.Tensor, str], names: Mapping[int, str]
 ) -> list[Read]:
-    """The tensors of which the trace has taken values; `tensors` names those that modules hold, `names` as in `collect`."""
+    """Return reads of the tensors whose values the trace has used; `tensors` names the modules' tensors, `names` is as
+    in `collect`.
+    """
     sources = exported.recorder.known.sources.values()
     named = Names(exported.places, names) if sources else None
     return [
@@ -119,7 +121,7 @@ def _of_type(kind: type, mentioned: frozenset[str]) -> Read:
 
 
 def _is_tracers(place: VisitedPlace) -> bool:
-    """Whether it is one of what traces; while it traces, objects of the user's may have classes of AICF's."""
+    """True if it belongs to a tracer; while one runs, objects of the user's may have classes of AICF's."""
     kinds = [place.owner if is_a(place.owner, type) else type(place.owner)]
     kinds += [type(place.holder)] if place.holder is not None else []
     kinds += [place.first] if place.kind == "object" else []
@@ -127,7 +129,7 @@ def _is_tracers(place: VisitedPlace) -> bool:
 
 
 def opaque_error(place: VisitedPlace, names: Names) -> Exception:
-    """TraceError for a place of which nobody can see what it gives next."""
+    """Return the TraceError for a place whose next value cannot be known."""
     kind, path = cast("type[Any]", type(place.owner)), names.path(place.owner)
     if is_a(place.owner, DRAWN):
         return trace_error(

@@ -1,8 +1,9 @@
-"""What of the user's Python the traced step depends on: every place whose change could change the step.
+"""The Python places that the traced step depends on: every place whose change could change the step.
 
-Two sources. Modules tell precisely: while the step is exported, each attribute that is read from one is recorded. Everything else
-(globals, closures, configuration objects, lists, dictionaries) is found from the code that ran: the names that the loss, the
-`forward` methods and the functions they call load, and the containers behind them, member by member.
+There are two sources. Modules are precise: while the step is exported, each attribute that is read from one is
+recorded. Everything else (globals, closures, configuration objects, lists, dictionaries) is found from the code that
+ran: the names that the loss, the `forward` methods and the functions they call load, and the containers they refer to,
+member by member.
 """
 
 from __future__ import annotations
@@ -39,26 +40,26 @@ Kind = Literal[
     "values",
 ]
 """
-item      one entry of a dictionary, or that there is none
+item      one entry of a dictionary, or its absence
 items     all entries of a dictionary, in order
 members   all members of a list
-cell      what a closure cell holds
+cell      the content of a closure cell
 class     an attribute of a class, found as Python finds it
 slot      an attribute of an object without a dictionary
 bytes     the memory of an array
 equal     the members of a set or a deque, compared by value
 file      a file that was read once, when the step was compiled
-context   what a ContextVar holds
+context   the value of a ContextVar
 environment  os.environ
-setting   what a function says of the process or the thread
+setting   a function's result about the process or the thread
 code      code and defaults of a function
 type      all attributes of a class and its bases
 object    class and dictionary of an object
-values    what a tensor holds
+values    the elements of a tensor
 """
 
 PARTED = ("environment", "code", "type", "object")
-"""Kinds of places with several values by name, of which a message names those that differ."""
+"""Kinds of places with several values by name; a message names the values that differ."""
 
 NOT_COMPARED = frozenset(
     {
@@ -71,7 +72,7 @@ NOT_COMPARED = frozenset(
         "_abc_impl",
     }
 )
-"""Attributes of a class that no step computes with, and those that Python itself sets."""
+"""Attributes of a class that no step computes with, and attributes that Python itself sets."""
 
 
 class _Absent:
@@ -83,7 +84,7 @@ ABSENT: Any = _Absent()
 """Stands for a dictionary entry, or the content of a cell, that is not there."""
 
 STRUCTURE = ("_modules", "_parameters", "_buffers")
-"""What a module keeps in dictionaries of their own."""
+"""The names under which a module keeps its dictionaries of modules, parameters and buffers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,20 +92,20 @@ class Read:
     """One place that the trace read."""
 
     path: str
-    """As the user would write it: `model.fc.scale`, `weights["kl"]`."""
+    """The path as the user would write it: `model.fc.scale`, `weights["kl"]`."""
     kind: Kind
     owner: Any
     key: str = ""
-    """Of item, class and slot."""
+    """The key of an item, class or slot."""
     mentioned: AbstractSet[str] = frozenset()
     """The names and strings in the code that ran: a key of `items` that is not among them is rarely read."""
     may_be_meta: bool = True
-    """Whether a number that is there can be made a meta slot by its name."""
+    """True if a number in the place can be made a meta slot by its name."""
     is_code: bool = False
-    """Whether it is a place where code is found, rather than a value."""
+    """True if the place holds code rather than a value."""
 
     def value(self) -> Any:
-        """What is there now."""
+        """Return the current value."""
         match self.kind:
             case "item":
                 return DICT.get(self.owner, self.key, ABSENT)
@@ -177,7 +178,7 @@ def _in_context(variable: ContextVar[Any]) -> Any:
 
 
 def _bytes_of(owner: Any) -> Any:
-    """The memory of an array, in the order of its indices; of one of objects those."""
+    """Return the memory of an array, in the order of its indices; of an array of objects, the objects."""
     if not is_a(owner, np.ndarray):
         return bytes(memoryview(owner))
     array = np.asarray(cast(Any, owner))

@@ -1,11 +1,11 @@
-"""What torch.export does not keep: precise lines, and values that Python reads.
+"""A recorder of facts that torch.export does not keep: precise lines, and values that Python reads.
 
 `Recorder` sees every torch function that the user's code calls while the step is exported. It
 
 - runs the function under a frame that carries the user's file and line: torch.export keeps only frames of
   functions called `forward`, and so would lose the lines of a loss function or a helper;
 - notes the lines under `no_grad` that cut a gradient;
-- refuses what reads the values of a tensor in Python, since the compiled step could not follow them.
+- refuses code that reads the values of a tensor in Python, since the compiled step could not follow them.
 """
 
 from __future__ import annotations
@@ -75,25 +75,25 @@ LITERALS = ("tensor", "new_tensor")
 """Functions, by name, that make a tensor of numbers of Python."""
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-"""Types of real tensors; what the tracer makes is of its own type."""
+"""Types of real tensors; tensors of the tracer have a type of their own."""
 
 
 class Recorder(TorchFunctionMode):
     """Watches the user's code while the step is exported."""
 
     writes_parameters = False
-    """Whether the step may write to parameters itself, as a loop body does."""
+    """True if the step may write to parameters itself, as a loop body does."""
 
     def __init__(self) -> None:
         super().__init__()
         self.without_gradient: list[SourceLocation | None] = []
         """The lines under `no_grad` that cut a gradient; torch.export loses the lines of all ops there."""
         self.captured: dict[int, torch.Tensor] = {}
-        """By id: the user's own tensors that the step reads beside its parameters, buffers and batch."""
+        """The user's own tensors that the step reads besides its parameters, buffers and batch, by id."""
         self.leaves: dict[int, torch.Tensor] = {}
-        """By id: what the step itself has made a leaf, as by `requires_grad_()`."""
+        """The tensors that the step itself has made leaves, as by `requires_grad_()`, by id."""
         self.known = KnownValues()
-        """What the trace knows of the values of tensors."""
+        """The values of tensors that the trace knows."""
         self._carriers: dict[object, torch.Tensor] = {}
         """By memory: the tensors with a gradient that the step has met."""
         self.functions = Functions()
@@ -113,7 +113,7 @@ class Recorder(TorchFunctionMode):
                 resume()
 
     def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What a function of torch gives that the user's code calls."""
+        """Return the result of a torch function that the user's code calls."""
         location = source.here()
         for each in (*args, *(kwargs).values()):
             refuse_generator(each, location)
@@ -126,7 +126,7 @@ class Recorder(TorchFunctionMode):
         operands = list(tensors((args, kwargs)))
         self.captured.update({id(each): each for each in operands if is_users(each)})
         refuse_special(operands, location)
-        if operands and in_transform():  # what leaves a transform has no tensors and must run
+        if operands and in_transform():  # functions that leave a transform have no tensors and must run
             raise trace_error(f"the step {TRANSFORMS.format(line=quoted(location))}", location)
         name = function_name(func)
         if name in READS_VALUES and operands:
@@ -164,12 +164,14 @@ class Recorder(TorchFunctionMode):
     def data_replaced(
         self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None
     ) -> None:
-        """`tensor.data = value`, which may be what it has already, where `.to(device)` moves nothing. Raises TraceError."""
+        """Handle `tensor.data = value`; the value may be the current one, where `.to(device)` moves nothing. Raises
+        TraceError.
+        """
         if not is_same_view(tensor, value):
             raise beside_the_graph(BESIDE_THE_GRAPH["data"], location)
 
     def _is_detached(self, operand: torch.Tensor) -> bool:
-        """Whether a tensor without a gradient lies in the memory of one that has one."""
+        """True if a tensor without a gradient shares the memory of one that has a gradient."""
         return not operand.requires_grad and memory_of(operand) in self._carriers
 
     def _run(
@@ -180,7 +182,7 @@ class Recorder(TorchFunctionMode):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        """What the call gives; lines where torch records no gradient are noted."""
+        """Return the result of the call, and note the lines where torch records no gradient."""
         operands = list(tensors((args, kwargs)))
         carriers = [operand for operand in operands if operand.requires_grad]
         versions = [operand._version for operand in carriers]
@@ -208,7 +210,7 @@ class Recorder(TorchFunctionMode):
 
 
 def is_users(tensor: torch.Tensor) -> bool:
-    """Whether it is a real tensor of the user's."""
+    """True if it is a real tensor of the user's."""
     return type(tensor) in PLAIN and not hasattr(tensor, CONSTANT)
 
 
@@ -220,7 +222,7 @@ def function_name(func: Callable[..., Any]) -> str:
 
 
 def is_beside_the_graph(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call is one of `BESIDE_THE_GRAPH`; reading `requires_grad` or setting it to True is harmless."""
+    """True if a call is one of `BESIDE_THE_GRAPH`; reading `requires_grad` or setting it to True is harmless."""
     harmless = name.startswith("requires_grad") and not any(a is False for a in [*args, *kwargs.values()])
     return name in BESIDE_THE_GRAPH and not harmless
 
@@ -234,7 +236,7 @@ def memory_of(tensor: torch.Tensor) -> object:
 
 
 def is_same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors are the same elements of the same memory."""
+    """True if two tensors are the same elements of the same memory."""
     return memory_of(one) == memory_of(other) and (
         (one.dtype, one.shape, one.stride(), one.storage_offset())
         == (other.dtype, other.shape, other.stride(), other.storage_offset())
@@ -251,12 +253,12 @@ def tensors(tree: object) -> Iterator[torch.Tensor]:
 
 
 def is_cut_off(tensor: torch.Tensor) -> bool:
-    """Whether a result of differentiable operands could have a gradient but has none."""
+    """True if a result of differentiable operands could have a gradient but has none."""
     return tensor.is_floating_point() and not tensor.requires_grad
 
 
 def value_read(what: str, location: SourceLocation | None, why: str = "") -> TraceError:
-    """The error for code that depends on the values of a tensor, which depend on what `why` says."""
+    """Return the error for code that depends on the values of a tensor; `why` names the inputs that these depend on."""
     instead = "compute with tensors of one size (pad, mask, torch.where), or before the step, and pass the result in the batch"
     if source.is_inside(torch.distributions):
         instead = "leave out the checks of the distribution, validate_args=False"
@@ -269,7 +271,7 @@ def value_read(what: str, location: SourceLocation | None, why: str = "") -> Tra
 
 
 def beside_the_graph(what: str, location: SourceLocation | None) -> TraceError:
-    """The error for code that changes gradients behind the back of the graph."""
+    """Return the error for code that changes gradients without the graph recording it."""
     return trace_error(
         f"the step {what}{quoted(location)}, which the gradient of a compiled step would not follow; remove it",
         location,

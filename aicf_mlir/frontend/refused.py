@@ -8,4 +8,4 @@ class Refused(Exception):
 
 
 class Forbidden(Refused):
-    """An op that no decomposition may replace: it would change what the step computes or learns."""
+    """An op that no decomposition may replace: it would change the computation or the learning of the step."""

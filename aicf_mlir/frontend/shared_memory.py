@@ -1,8 +1,8 @@
-"""Tensors of a step in memory that is not theirs alone: a compiled step gives each memory of its own.
+"""Tensors of a step that share memory with others: a compiled step gives each tensor memory of its own.
 
-What the step binds moves to an arena, and whoever else looks at its old memory would see no update, and would write where
-the step does not look. Several parameters in one flat tensor, as cuDNN lays out the weights of an LSTM, are well as long
-as nothing but these parameters looks at it.
+A tensor that the step binds moves to an arena. Any other tensor on its old memory would see no update, and would write
+where the step does not read. Several parameters in one flat tensor, as cuDNN lays out the weights of an LSTM, are
+accepted as long as only these parameters use it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from aicf_mlir.frontend.types import describe
 
 
 def refuse_shared(bound: Mapping[str, torch.Tensor], model: Iterable[torch.Tensor]) -> None:
-    """
-    Raise TraceError if two of the `bound` tensors overlap, or if something that is not known looks at their memory.
+    """Raise TraceError if two of the `bound` tensors overlap, or if an unknown tensor uses their memory.
 
-    Known are the bound tensors and those of the model, its parameters and buffers. None of `bound` is on the meta device.
+    The known tensors are the bound ones and the model's parameters and buffers. None of `bound` is on the meta device.
     """
     in_order = sorted(bound.items(), key=lambda item: memory(item[1]))
     farthest = in_order[:1]
@@ -74,7 +73,7 @@ def warn_of_aliases(moved: Mapping[str, torch.Tensor]) -> None:
 
 
 def is_aliased(tensor: torch.Tensor) -> bool:
-    """Whether another tensor certainly looks at the memory of one that has a storage of its own."""
+    """True if another tensor certainly uses the memory of one that has a storage of its own."""
     if tensor.is_meta or special(tensor) is not None:
         return False
     storage, (start, end) = tensor.untyped_storage(), memory(tensor)
@@ -83,7 +82,7 @@ def is_aliased(tensor: torch.Tensor) -> bool:
 
 
 def use_count(storage: torch.UntypedStorage) -> int | None:
-    """How many tensors and storage objects share a storage; None where torch does not say."""
+    """Return the number of tensors and storage objects that share a storage; None if torch does not report it."""
     count: Any = vars(torch._C).get("_storage_Use_Count")  # pyright: ignore[reportPrivateUsage]
     return None if count is None else count(key_of(storage))
 
@@ -98,7 +97,7 @@ def by_storage(tensors: Iterable[torch.Tensor]) -> dict[int, list[torch.Tensor]]
 
 
 def is_divided(tensor: torch.Tensor, known: Mapping[int, list[torch.Tensor]]) -> bool:
-    """Whether the known tensors in the storage of `tensor` are all that looks at it, and none overlaps another."""
+    """True if the known tensors in the storage of `tensor` are its only users, and none overlaps another."""
     storage = tensor.untyped_storage()
     parts = known[key_of(storage)]
     bases = sum(base_holders(part) == OWN_BASE for part in parts)  # through which nobody looks
@@ -108,12 +107,12 @@ def is_divided(tensor: torch.Tensor, known: Mapping[int, list[torch.Tensor]]) ->
 
 
 def references(tensor: torch.Tensor) -> int:
-    """How many hold the storage object of a tensor; `UNHELD` where the user has none."""
+    """Return the number of holders of a tensor's storage object; `UNHELD` if the user has none."""
     return sys.getrefcount(tensor.untyped_storage())
 
 
 def base_holders(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """How many of torch and of Python hold what a tensor is a view of; `OWN_BASE` where that is the tensor alone."""
+    """Return the numbers of torch and Python holders of the base of a view; `OWN_BASE` if only the tensor holds it."""
     base: Any = tensor._base
     return (
         None
@@ -127,7 +126,7 @@ UNHELD = references(torch.zeros(1))
 
 
 def key_of(storage: torch.UntypedStorage) -> int:
-    """Which storage it is, as torch numbers them."""
+    """Return the identity of the storage, as torch numbers them."""
     numbered: Any = storage
     return numbered._cdata
 

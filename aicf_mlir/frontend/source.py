@@ -1,10 +1,9 @@
-"""Where in the user's own code something happened.
+"""Positions in the user's own code.
 
-A frame is the user's unless it lies in torch, in this package, in the standard library, in an installed
-command, or in code that one of these has generated. A notebook's cell, standard input and what the user gives
-to exec are the user's too: their files are called `<ipython-input-3-…>`, `<stdin>` or `<string>`. Positions
-arrive in three ways: the running frame, the traceback of an exception, and the text `node.stack_trace` that
-torch.export keeps with each node.
+A frame is the user's unless its code is in torch, in this package, in the standard library, in an installed command, or
+in code that one of these has generated. A notebook's cell, standard input and code that the user gives to exec are the
+user's too: their files are called `<ipython-input-3-…>`, `<stdin>` or `<string>`. Positions arrive in three ways: the
+running frame, the traceback of an exception, and the text `node.stack_trace` that torch.export keeps with each node.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _STACK_TRACE_FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), i
 
 @cache
 def is_users_file(file: str) -> bool:
-    """Whether `file`, as a code object names it, holds code of the user."""
+    """True if `file`, as a code object names it, holds code of the user."""
     if file.startswith("<"):
         return _GENERATED.match(file) is None
     path = Path(file).resolve()
@@ -54,7 +53,7 @@ def is_users_file(file: str) -> bool:
 
 
 def is_users_frame(frame: FrameType) -> bool:
-    """Whether the user's code runs in `frame`; code without a file is that of the module whose globals it has."""
+    """True if the user's code runs in `frame`; code without a file belongs to the module whose globals it has."""
     code = frame.f_code
     if not is_users_file(code.co_filename):
         return False
@@ -78,7 +77,7 @@ def here() -> SourceLocation | None:
 
 
 def is_inside(package: ModuleType) -> bool:
-    """Whether the innermost line of the user's code that is running is in a call of what lies in the folder of `package`."""
+    """True if the innermost running line of the user's code is in a call of code in the folder of `package`."""
     folder = Path(package.__file__ or "").resolve().parent
     frame = inspect.currentframe()
     while frame is not None and not is_users_frame(frame):
@@ -89,7 +88,7 @@ def is_inside(package: ModuleType) -> bool:
 
 
 def of_function(function: Callable[..., object]) -> SourceLocation | None:
-    """Where a function of the user begins."""
+    """Return the first line of a user's function."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or not is_users_file(code.co_filename):
         return None
@@ -138,9 +137,9 @@ def quoted(location: SourceLocation | None) -> str:
 
 
 def trace_error(message: str, location: SourceLocation | None = None) -> TraceError:
-    """The error `FILE:LINE: message; in layer PATH: TYPE`, at the line that runs if none is given.
+    """Return the error `FILE:LINE: message; in layer PATH: TYPE`, at the running line if none is given.
 
-    What is not known is left out.
+    Unknown parts are left out.
     """
     location = location or here()
     if location is None:

@@ -1,4 +1,4 @@
-"""Tensors that are no plain block of numbers: no step can hold them, whatever their dtype."""
+"""Tensors that are no plain block of numbers: no step can hold them, for any dtype."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HARMLESS = frozenset(
         *("__reduce_ex__", "__deepcopy__", "__setstate__"),
     }
 )
-"""What a subclass of a tensor may define without another meaning of any operation."""
+"""Attributes that a tensor subclass may define without changing the meaning of any operation."""
 
 FOREIGN = (
     "a fake tensor, which has no values; it was made under another FakeTensorMode, or kept in a list or a"
@@ -41,7 +41,7 @@ FOREIGN = (
 
 
 def special(tensor: torch.Tensor) -> str | None:
-    """What sets `tensor` apart from a dense tensor in memory, and what to do about it; None for a plain one."""
+    """Return the difference between `tensor` and a dense tensor in memory, with advice; None for a plain one."""
     if isinstance(tensor, FakeTensor):
         return "a fake tensor, which has no values; compile outside of FakeTensorMode"
     if (method := redefined(type(tensor))) is not None:
@@ -70,14 +70,14 @@ def redefined(kind: type[torch.Tensor]) -> str | None:
 
 
 def missing_bytes(tensor: torch.Tensor) -> bool:
-    """Whether the storage is smaller than what shape and strides reach."""
+    """True if the storage is smaller than the extent of shape and strides."""
     strides = zip(tensor.shape, tensor.stride(), strict=True)
     last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in strides)
     return (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
 
 
 def refuse_special(tensors: Iterable[torch.Tensor], location: SourceLocation | None) -> None:
-    """Raise TraceError for a tensor of the user's that is special; those of the tracer are fake by nature."""
+    """Raise TraceError for a special tensor of the user's; the tracer's tensors are always fake."""
     for tensor in tensors:
         if isinstance(tensor, FakeTensor) and tensor.fake_mode is not detect_fake_mode():
             raise trace_error(f"the step reads {FOREIGN}", location)

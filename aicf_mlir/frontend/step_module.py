@@ -1,4 +1,4 @@
-"""The step as a module that torch.export can trace, and what one call of it has changed of Python."""
+"""The step as a module that torch.export can trace, and the changes that one call of it makes in Python."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Repeatable(Protocol):
         ...
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> Any:
-        """What a step returns."""
+        """Return the result of a step."""
         ...
 
 
@@ -58,12 +58,12 @@ class StepModule(torch.nn.Module):
         self.structure = structure or Structure.plain(names)
         self.recorder = recorder or Recorder()
         self.places = Places()
-        """What the function looks in."""
+        """The places that the function visits."""
         self.precision = precision or Precision()
         self.updates_parameters = updates_parameters
         self.held = Buffers(self, with_parameters=updates_parameters)
         self.paths = paths or {}
-        """What the user calls modules, by their ids."""
+        """The user's names of modules, by their ids."""
         self.numbers = numbers
         """0-d tensors in the place of numbers of Python."""
         self.hooks = hooks
@@ -73,10 +73,10 @@ class StepModule(torch.nn.Module):
         self.own = self.held_tensors()
         self.followed = Followed()
         self.outputs: list[str] = []
-        """The names of what the function returned beside the loss."""
+        """The names of the outputs that the function returned with the loss."""
 
     def held_tensors(self) -> dict[str, torch.Tensor]:
-        """Parameters and buffers by path, those of the tracer while it traces."""
+        """Return parameters and buffers by path; while the tracer runs, these are its tensors."""
         named = (self.named_parameters, self.named_buffers)
         return {path: tensor for each in named for path, tensor in each(remove_duplicate=False)}
 
@@ -104,7 +104,7 @@ class StepModule(torch.nn.Module):
 
     @property
     def carried(self) -> Carried:
-        """What the next call would find of the last one."""
+        """Return the values that the next call would find from the last one."""
         function = self.function
         location = source.of_function(function) or source.of_function(type(self.model).forward)
         return Carried(self.places.all, self.followed, location)
@@ -126,7 +126,7 @@ class StepModule(torch.nn.Module):
             self.structure,
             self.precision,
             self.recorder.functions,
-        )  # what is read while reads are recorded is kept
+        )  # values that are read while reads are recorded are kept
         forward = source.of_function(type(model).forward)
         self.followed.begin([*tensors, *self.parameters()], self.buffers())
         batch = dict(zip(names, tensors, strict=True))

@@ -1,4 +1,4 @@
-"""How a batch is nested. A loss function sees dictionaries, tuples and lists of tensors; a plan sees tensors by name.
+"""The nesting of a batch. A loss function sees dictionaries, tuples and lists of tensors; a plan sees tensors by name.
 
 {"x": x, "t": t}                  x, t
 (x, t)                            0, 1
@@ -40,7 +40,7 @@ class Entries(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Structure:
-    """One level: what kind of container it is, and what each member is; None for a tensor."""
+    """One level of nesting: the kind of its container, and the structure of each member; None for a tensor."""
 
     kind: type
     """dict for every mapping, list, tuple, or the class of a named tuple."""
@@ -54,7 +54,7 @@ class Structure:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether it is a dictionary of tensors: its names are its keys."""
+        """True if it is a dictionary of tensors: its names are its keys."""
         return self.kind is dict and all(inner is None for _, inner in self.members)
 
     def rebuilt(self, tensors: Mapping[str, torch.Tensor], path: str = "") -> Any:
@@ -93,7 +93,7 @@ class Structure:
 
 
 def named(batch: object, path: str = "", depth: int = 0) -> tuple[dict[str, Any], Structure]:
-    """The entries of an example batch by name, and its structure. TraceError for what is no batch."""
+    """Return the entries of an example batch by name, and its structure. Raises TraceError for an invalid batch."""
     if depth == DEEPEST:
         raise trace_error(f"the batch is nested more than {DEEPEST} levels deep{_at(path)}")
     if (entries := _members(batch)) is None:
@@ -133,7 +133,9 @@ def mapped(function: Callable[[Any], Any], batch: Any, depth: int = 0) -> Any:
 
 
 def shapes_of(batch: Any) -> Any:
-    """A batch as it is now, for later traces, without the memory of its tensors; what no step can hold is left as it is."""
+    """Return a batch's current form for later traces, without the memory of its tensors; values that no step can hold
+    stay unchanged.
+    """
     return mapped(_shape_of, batch)
 
 
@@ -160,7 +162,7 @@ def _shape(structure: Structure | None) -> object:
 
 
 def _members(batch: object) -> dict[str, Any] | None:
-    """What is in a container of a batch, by key or number; None for anything else."""
+    """Return the content of a container of a batch, by key or number; None for anything else."""
     if (held := members(batch)) is None:
         return None
     return {str(key): member for key, member in held} if is_a(batch, (list, tuple)) else dict(held)

@@ -1,4 +1,4 @@
-"""`survey`: everything in a step that cannot be compiled, at once, where a trace stops at the first.
+"""`survey`: everything in a step that cannot be compiled, at once, while a trace stops at the first.
 
 The JSON is one object, stable from version to version; keys are added, never changed while `version` stays:
 
@@ -43,7 +43,7 @@ from aicf_mlir.host.garbage import cycles_collected
 from aicf_mlir.ir.locations import SourceLocation
 
 VERSION = 1
-"""Of the JSON."""
+"""The version of the JSON format."""
 
 
 @dataclass(frozen=True)
@@ -69,20 +69,20 @@ class Finding:
 
 @dataclass(frozen=True)
 class Survey:
-    """What cannot be compiled of a step."""
+    """The parts of a step that cannot be compiled."""
 
     findings: Counter[Finding]
-    """How often each was found, in the order of the step."""
+    """The number of times each finding occurs, in the order of the step."""
     complete: bool = True
-    """Whether the whole step was looked at."""
+    """True if the whole step was examined."""
 
     @property
     def supported(self) -> bool:
-        """Whether there is nothing."""
+        """True if there are no findings."""
         return not self.findings
 
     def __str__(self) -> str:
-        """A table of places, then what there is to say of each op."""
+        """Return a table of places, then the advice for each op."""
         if self.supported:
             return "everything in this step is supported"
         rows = [("count", "what", "layer", "line")]
@@ -138,11 +138,11 @@ def survey(
     D: int | None = None,
     dtype: torch.dtype | None = None,
 ) -> Survey:
-    """Everything in the step of `model` that cannot be compiled, with its place, its reason and what to write instead.
+    """Return everything in the step of `model` that cannot be compiled, with its place, its reason and a replacement.
 
-    The arguments are those of `trace`. Nothing is compiled, and nothing of the model or the optimizer changes. Where the
-    user's code reads the value of a tensor, it goes on with one that is made up: a condition is true, a number is 1.
-    There is no finding exactly where `trace` raises no error.
+    The arguments are those of `trace`. Nothing is compiled, and nothing of the model or the optimizer changes. Where
+    the user's code reads the value of a tensor, the survey continues with an invented one: a condition is true, a
+    number is 1. There is no finding exactly where `trace` raises no error.
     """
     try:
         trace(model, loss_fn, example, optimizer=optimizer, B=B, D=D, dtype=dtype, random=RandomState(0))
@@ -160,7 +160,7 @@ def survey(
 
 @dataclass
 class _Surveyor:
-    """Goes through a step as `trace` does, and notes what that would raise."""
+    """Goes through a step as `trace` does, and notes the errors that it would raise."""
 
     findings: Counter[Finding] = field(default_factory=Counter[Finding])
     complete: bool = True
@@ -171,7 +171,7 @@ class _Surveyor:
 
     @contextmanager
     def noted(self, what: str, *, ends: bool = True) -> Generator[None]:
-        """Note the error that ends the block; `ends` says that it hides what would have come."""
+        """Note the error that ends the block; `ends` means that it hides later findings."""
         try:
             yield
         except TraceError as error:
@@ -236,7 +236,7 @@ class _Surveyor:
             self.ops(exported, importer_of)
 
     def ops(self, exported: ExportedStep, importer_of: Callable[[ExportedStep], LenientImporter]) -> None:
-        """The ops of the step that are not supported, and what else stands in the way of its graph."""
+        """Note the ops of the step that are not supported, and other obstacles in its graph."""
         unsupported, errors = unsupported_ops(exported, importer_of)
         for op, reason in unsupported:
             why = reason or NO_FORM

@@ -1,4 +1,4 @@
-"""What torch's own errors mean for a step: those that speak of the tracer instead of the user's code."""
+"""Explanations of torch's own errors for a step: of errors that mention the tracer instead of the user's code."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ EXPLANATIONS: tuple[tuple[str, str], ...] = (
     (r"expected compiled_fn to be GraphModule", TWICE),
     (r"is mutated in the forward method", NO_BUFFER),
 )
-"""Patterns of type and text of an error, and what the user is told: the step {…}, with its line."""
+"""Patterns of type and text of an error, and the message for the user: the step {…}, with its line."""
 
 
 def in_transform() -> bool:
-    """Whether a transform of torch.func or forward-mode differentiation is running; torch has no public name."""
+    """True if a transform of torch.func or forward-mode differentiation is running; torch has no public name."""
     functorch: Any = vars(torch._C)["_functorch"]  # pyright: ignore[reportPrivateUsage]
     level: int = vars(forward_ad).get("_current_level", -1)
     return bool(functorch.maybe_current_level()) or level >= 0
 
 
 def explained(error: Exception, location: SourceLocation | None) -> Exception:
-    """The TraceError for what torch raised while it traced: in the user's terms where the cause is known."""
+    """Return the TraceError for an error of torch while it traced: in the user's terms if the cause is known."""
     whole = f"{type(error).__name__}: {error}"
     for pattern, explanation in EXPLANATIONS:
         if re.search(pattern, whole):

@@ -1,6 +1,7 @@
-"""Torch's state of the process and the thread: what a step reads of it, and what around a call no compiled step runs.
+"""Torch's state of the process and the thread: the part that a step reads, and contexts around a call that no compiled
+step runs.
 
-Each row says how it is read, and by which functions in C it is seen that nothing has changed: see `runtime/around.py` and
+Each row defines how it is read, and the C functions that detect a change: see `runtime/around.py` and
 `runtime/torch_words.py`.
 """
 
@@ -32,13 +33,13 @@ def function_modes() -> list[TorchFunctionMode]:
 
 
 def default_device() -> torch.device | None:
-    """Where torch makes new tensors: of `torch.set_default_device` or of `with torch.device(…)`."""
+    """Return the device on which torch makes new tensors: from `torch.set_default_device` or `with torch.device(…)`."""
     found = [mode for mode in function_modes() if isinstance(mode, DeviceContext)]
     return found[-1].device if found else None
 
 
 def read_by_every_step() -> list[Read]:
-    """What code in C reads of it, so that no name in the user's code says so."""
+    """Return the state that C code reads, which no name in the user's code shows."""
     return [
         Read("torch.get_default_dtype()", "setting", torch.get_default_dtype, may_be_meta=False),
         Read("torch.get_default_device()", "setting", default_device, may_be_meta=False),
@@ -47,12 +48,12 @@ def read_by_every_step() -> list[Read]:
 
 @dataclass(frozen=True)
 class Surrounding:
-    """What may be around a call of a step."""
+    """A context that may surround a call of a step."""
 
     what: str
-    """As a message calls it."""
+    """Its name in a message."""
     found: Callable[[], str | None]
-    """What there is of it, by name; None for nothing."""
+    """Returns the name of the active context; None for nothing."""
     words: Sequence[Word] = ()
     names: Sequence[tuple[dict[str, Any], str]] = ()
     """Or the names in modules of torch that say so."""
@@ -121,12 +122,12 @@ def _names(holder: Mapping[str, Any]) -> list[str]:
 
 
 REGISTRATIONS = "_registration_hooks"
-"""In the names of hooks that run where a module gets a parameter, and not in a step."""
+"""A part of the names of hooks that run when a module gets a parameter, and not in a step."""
 
 GLOBAL_HOOKS: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = tuple(
     (holder, tuple(name for name in _names(holder) if not name.endswith(REGISTRATIONS))) for holder in HOLDERS
 )
-"""Where torch keeps hooks that run in every step, by the names of its dictionaries."""
+"""The dictionaries in which torch keeps hooks that run in every step, by their names."""
 
 
 def global_hooks() -> Iterator[tuple[str, Any]]:

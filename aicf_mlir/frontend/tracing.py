@@ -55,22 +55,22 @@ from aicf_mlir.ir.signature import steps
 
 @dataclass(frozen=True)
 class Traced:
-    """What the front end saw: forward and loss as text, and the user's tensors behind its arguments."""
+    """The result of the front end: forward and loss as text, and the user's tensors for its arguments."""
 
     module: ModuleOp
-    """One function; its arguments are the inputs, the trained parameters, then what is only read."""
+    """A module of one function; its arguments are the inputs, the trained parameters, then the tensors that are only read."""
     parameters: dict[str, torch.nn.Parameter]
     """By name: the trained parameters that the step reads."""
     buffers: dict[str, torch.Tensor]
     """By name: frozen parameters, buffers and other tensors that the step reads or updates."""
     inputs: dict[str, TensorSpec]
-    """By name: what every batch must look like."""
+    """The required form of every batch, by name."""
     structure: Structure
-    """How every batch is nested."""
+    """The nesting of every batch."""
     reads: list[Read]
     """Every place in the user's Python that the step depends on."""
     written: Sequence[OptimizerTrace] = ()
-    """Of the optimizers that no rule describes."""
+    """The traces of the optimizers that no rule describes."""
 
     def __str__(self) -> str:
         return to_text(self.module)
@@ -93,20 +93,18 @@ def trace(
     metrics: Metrics | None = None,
     precision: Precision | None = None,
 ) -> Traced:
-    """
-    Write down forward and loss of one train step of `model`, as a function called `name`.
+    """Write down forward and loss of one train step of `model`, as a function called `name`.
 
-    `loss_fn(model, batch)` returns a 0-d float tensor; by default it is the mean squared error of
-    `model(batch["x"])` against `batch["t"]`, and a torch loss module compares the same two. `example` is a
-    batch, of which nesting, names, shapes and dtypes matter. With `B` and `D` instead, "x" is [B, D] of `dtype` (by
-    default the model's) and "t" is like the model's output, or for CrossEntropyLoss its class indices.
-    `device` is for a model without tensors; any other model says itself where it lies. `host_values` names 0-d tensors that
-    stand in place of Python numbers. `random` is where random numbers come from; by default a state of its own;
-    `metrics` gathers outputs; model and loss compute in `precision`.
+    `loss_fn(model, batch)` returns a 0-d float tensor; by default it is the mean squared error of `model(batch["x"])`
+    against `batch["t"]`, and a torch loss module compares the same two. `example` is a batch; only its nesting, names,
+    shapes and dtypes matter. With `B` and `D` instead, "x" is [B, D] of `dtype` (by default the model's) and "t" is
+    like the model's output, or for CrossEntropyLoss its class indices. `device` is for a model without tensors; any
+    other model determines the device itself. `host_values` names 0-d tensors that replace Python numbers. `random` is
+    the source of random numbers, by default a state of its own. `metrics` gathers outputs; model and loss compute in
+    `precision`.
 
-    A parameter is trained if it requires a gradient and, where there is an `optimizer`, is in one of its
-    param groups; the function then also says how each group is updated. Nothing runs, and nothing of the
-    model changes.
+    A parameter is trained if it requires a gradient and, if there is an `optimizer`, is in one of its param groups. The
+    function then also updates each group. Nothing runs, and nothing of the model changes.
 
     Raises TraceError, with the user's file and line where there is one.
     """
@@ -175,7 +173,9 @@ def trace(
 
 
 def paths_of(modules: Mapping[str, torch.nn.Module], function: Any) -> dict[int, str]:
-    """What modules are called, those inside them too, and the object of a method, by their ids: that under "" is `model`."""
+    """Return the names of modules, their submodules and the object of a method, by their ids: the module under "" is
+    `model`.
+    """
     paths = {id(function.__self__): "self"} if isinstance(function, MethodType) else {id(function): "loss_fn"}
     for path, root in modules.items():
         for name, part in named_modules(root):
@@ -184,7 +184,9 @@ def paths_of(modules: Mapping[str, torch.nn.Module], function: Any) -> dict[int,
 
 
 def refuse_surroundings(caller: SourceLocation | None) -> None:
-    """Raise TraceError under `torch.autocast`, inside what a step would not run, and where torch's own methods are others."""
+    """Raise TraceError under `torch.autocast`, inside a context that a step would not run, and if torch's own methods
+    were replaced.
+    """
     refuse_patched(caller)
     if (found := surrounding()) is not None:
         row, what = found
@@ -209,7 +211,7 @@ def specs_of_sizes(
     device: torch.device,
     caller: SourceLocation | None,
 ) -> dict[str, TensorSpec]:
-    """The batch that B and D stand for: "x" of [B, D], and "t" like what the model makes of it."""
+    """Return the batch that B and D stand for: "x" of [B, D], and "t" like the model's output for it."""
     if B is None or D is None:
         raise TraceError(
             'pass example={"x": ..., "t": ...}, or both B= (batch size) and D= (features of "x")'

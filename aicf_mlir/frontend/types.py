@@ -25,7 +25,7 @@ def element_of(dtype: torch.dtype) -> str:
 
 
 BYTES, OF_BYTES = torch.uint8, torch.int32
-"""What a batch may have beside these types, and what stands for it in a step (aten_bytes)."""
+"""The additional type that a batch may have, and its type in a step (aten_bytes)."""
 
 
 def stored(dtype: torch.dtype) -> torch.dtype:
@@ -34,7 +34,7 @@ def stored(dtype: torch.dtype) -> torch.dtype:
 
 
 def is_supported(dtype: torch.dtype) -> bool:
-    """Whether tensors of `dtype` can be values of the nn dialect."""
+    """True if tensors of `dtype` can be values of the nn dialect."""
     return dtype in ELEMENT_TYPES
 
 

@@ -45,10 +45,10 @@ UNLISTED = (aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec)
 """Ops that torch decomposes, but leaves whole in an export by default; others of their kind are in its list."""
 
 NO_FORM = "there is no such op here yet"
-"""Of an op that no row of the table is for."""
+"""The reason for an op that has no row in the table."""
 
 PAGE = "docs/ops.md"
-"""Where all ops are that have one."""
+"""The page that lists all supported ops."""
 
 CHECKS = "torch's rule for it looks at values while it runs"
 
@@ -70,7 +70,9 @@ class UnsupportedNode(Exception):
         self.what = f"{op_name(node)}({self.operands})"
 
     def error(self, reason: str = "") -> TraceError:
-        """What the user is told: the op, its shapes, the line, why, and what to write instead or where all ops are."""
+        """Return the error for the user: the op, its shapes, the line, the reason, and a replacement or the page with
+        all ops.
+        """
         why = self.reason or reason or NO_FORM
         instead = f"; write instead: {self.advice}" if self.advice else self._others()
         return trace_error(
@@ -78,17 +80,16 @@ class UnsupportedNode(Exception):
         )
 
     def _others(self) -> str:
-        """Where all ops stand; where the arguments of an op are refused that is all there is to say."""
+        """Return the pointer to the page of all ops; if the arguments of an op are refused, only the pointer."""
         return "" if self.reason or op_name(self.node) in TABLE else f"; {PAGE} has all that there are"
 
 
 def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Result:
-    """
-    `build(exported)`, of the graph as exported where it can be: that is several times faster.
+    """Return `build(exported)`, of the graph as exported if possible: that is several times faster.
 
-    Otherwise torch makes it functional and takes its plainest composites apart: those without a rule, which are views as
-    swapaxes. An op that is unsupported is decomposed by torch's rule for it, alone, and `build` tries again. Raises
-    TraceError once an unsupported op has no such rule.
+    Otherwise torch makes it functional and decomposes its simplest composites: the ones without a rule, which are views
+    like swapaxes. An op that is unsupported is decomposed by torch's rule for it, alone, and `build` tries again.
+    Raises TraceError once an unsupported op has no such rule.
     """
     is_whole, refused = is_functional(exported.program), list[UnsupportedNode]()
     if not is_whole:
@@ -114,7 +115,7 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
 
 
 def has_checks(program: ExportedProgram) -> bool:
-    """Whether a rule of torch has brought ops that look at values while they run, which torch puts in an order of its own."""
+    """True if a rule of torch has added ops that check values while they run, which torch puts in an order of its own."""
     return any(spec.kind is OutputKind.TOKEN for spec in program.graph_signature.output_specs)
 
 
@@ -126,7 +127,7 @@ def with_effects(program: ExportedProgram) -> dict[Any, Any]:
 
 
 def decompositions(wanted: Any = None) -> dict[Any, Any]:
-    """The rule of torch for every op that has one; read anew where `wanted` has none: it may be registered late."""
+    """Return torch's rule for every op that has one; read again if `wanted` has none, since it may be registered late."""
     if wanted is not None and wanted not in _decompositions():
         _decompositions.cache_clear()
     return _decompositions()
@@ -155,5 +156,5 @@ def op_name(node: Node) -> str:
 
 
 def is_random(node: Node) -> bool:
-    """Whether the op draws random numbers."""
+    """True if the op draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

@@ -1,4 +1,4 @@
-"""The user's values, looked at by Python's own methods: none of their classes' runs, whatever they define."""
+"""The user's values, inspected by Python's own methods: no method of the user's classes runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIST: Any = list
 TUPLE: Any = tuple
 SET: Any = set
 DEQUE: Any = deque
-"""By which Python's own methods are called, past those of the user's subclasses."""
+"""The type by which Python's own methods are called, bypassing the methods of user subclasses."""
 
 PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size))
 """Exact types of values that are all they say: they compare by Python's own methods, or torch's."""
@@ -43,23 +43,22 @@ def is_a(value: object, kind: type[Kind] | tuple[type[Kind], ...]) -> TypeIs[Kin
 
 
 def is_plain(value: object) -> bool:
-    """Whether it is a number, a text or the like, of Python's, torch's or NumPy's own type."""
+    """True if it is a number, a text or the like, of Python's, torch's or NumPy's own type."""
     return type(value) in PLAIN or is_numpys(value)
 
 
 def is_numpys(value: object) -> bool:
-    """Whether it is a number of NumPy's."""
+    """True if it is a number of NumPy's."""
     return is_a(value, np.generic) and type(value).__module__ == "numpy"
 
 
 def is_constant(value: object) -> bool:
-    """Whether it is plain or a member of an enumeration: the place that holds it is all there is to watch."""
+    """True if it is plain or a member of an enumeration: only the place that holds it needs to be watched."""
     return is_plain(value) or is_a(value, enum.Enum)
 
 
 def same(a: Any, b: Any, inside: Collection[type] = (tuple,), depth: int = 20) -> bool:
-    """
-    Whether two values are one object, or plain and equal to the last bit, or containers of such.
+    """True if two values are one object, or plain and equal to the last bit, or containers of values that are.
 
     `inside`: the exact types of lists and tuples that are compared by their members. With weakref.ref any two references are
     the same: an LSTM keeps some to tensors of its tracer.
@@ -90,14 +89,14 @@ def _identity(value: Any) -> object:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether two values are the same, or of one kind and made of what is alike: only `is` tells them apart."""
+    """True if two values are the same, or of one kind with parts that are alike: only `is` tells them apart."""
     pending, seen = [(a, b)], dict[tuple[int, int], Any]()
     while pending:
         one, other = pending.pop()
         if same(one, other) or (id(one), id(other)) in seen:
             continue
         inside = [_parts(each) for each in (one, other)] if type(one) is type(other) else [None]
-        seen[id(one), id(other)] = inside  # what is alive keeps its id
+        seen[id(one), id(other)] = inside  # an object that is alive keeps its id
         if None in inside or len(seen) > MOST_ALIKE or len({len(each or ()) for each in inside}) > 1:
             return False
         pending += zip(*cast("list[list[Any]]", inside), strict=True)
@@ -105,7 +104,7 @@ def alike(a: Any, b: Any) -> bool:
 
 
 MOST_ALIKE = 10_000
-"""Objects that are compared; more are no state that a call makes anew."""
+"""The most objects that are compared; a larger structure is not state that a call makes again."""
 
 
 def _parts(value: Any) -> list[Any] | None:
@@ -126,11 +125,11 @@ def _parts(value: Any) -> list[Any] | None:
 
 
 HEAP = 1 << 9
-"""Of the flags of a class: that Python code has made it."""
+"""The class flag of types that Python code has made."""
 
 
 def _of(descriptor: Any, value: Any) -> Any:
-    """What a descriptor of C finds; None for nothing."""
+    """Return the value that a C descriptor finds; None for nothing."""
     try:
         return descriptor.__get__(value)
     except (AttributeError, ValueError):
@@ -138,7 +137,7 @@ def _of(descriptor: Any, value: Any) -> Any:
 
 
 def attributes(value: Any) -> dict[str, Any] | None:
-    """The dictionary of an object, past what its class says of `__dict__`; None where it has none."""
+    """Return the dictionary of an object, bypassing any `__dict__` that its class defines; None if it has none."""
     for kind in type(value).__mro__:
         own = vars(kind).get("__dict__")
         if type(own) is types.GetSetDescriptorType:
@@ -159,7 +158,9 @@ def items(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def members(value: Any) -> Iterator[tuple[Any, Any]] | None:
-    """What a dictionary, list or tuple holds, by key or number, or another mapping, as that says; None for anything else."""
+    """Yield the content of a dictionary, list or tuple by key or number, or of another mapping by its own methods; None
+    for anything else.
+    """
     kind = cast("type[Any]", type(value))
     if issubclass(kind, dict):
         return items(value)
@@ -171,7 +172,7 @@ def members(value: Any) -> Iterator[tuple[Any, Any]] | None:
 
 
 def tokens(values: Collection[Any]) -> tuple[str, ...] | None:
-    """What tells constants from others of their kind; None where a value is no constant."""
+    """Return the texts that distinguish constants from others of their kind; None if a value is no constant."""
     if not all(map(is_constant, values)):
         return None
     return tuple(repr(each) if is_plain(each) else f"{type(each).__name__} {id(each)}" for each in values)

@@ -1,7 +1,7 @@
-"""Functions of torch that look at values where nobody sees it, written with tensors: the step calls these instead.
+"""Functions of torch that read values internally, rewritten with tensors: the step calls these instead.
 
-`x[i]` with a 0-d tensor `i` asks for the value of `i`, and `torch.cov` asks whether its weights are negative. What these
-functions raise becomes a check of the step, as in code of the user (`assertions.passed`).
+`x[i]` with a 0-d tensor `i` reads the value of `i`, and `torch.cov` checks its weights for negative ones. The errors of
+these functions become checks of the step, as in code of the user (`assertions.passed`).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ FUNCTIONS: Mapping[Any, Function] = {
 
 
 def written(function: Any, args: Sequence[Any]) -> Function | None:
-    """What is called in the place of `function`; None where torch's own is."""
+    """Return the function to call in place of `function`; None to call torch's own."""
     if function is torch.Tensor.__getitem__ and any(map(_is_number, _parts(args[1]))):
         return _read
     if function is torch.Tensor.__setitem__ and any(map(_is_number, parts := _parts(args[1]))):
@@ -116,26 +116,26 @@ def _parts(index: Any) -> tuple[Any, ...]:
 
 
 def _is_number(part: Any) -> bool:
-    """Whether it is a 0-d tensor that stands for a whole number; of booleans and bytes it is a mask."""
+    """True if it is a 0-d tensor of whole numbers; one of booleans or bytes is a mask."""
     if not isinstance(part, Tensor) or part.dim():
         return False
     return not (part.is_floating_point() or part.is_complex() or part.dtype in (torch.bool, torch.uint8))
 
 
 def _is_plain(part: Any) -> bool:
-    """Whether it is for one dimension and no further tensor, or for none."""
+    """True if it applies to one dimension and is no further tensor, or to none."""
     return _is_number(part) or not isinstance(part, (Tensor, list, tuple, bool))
 
 
 def _dimensions(x: Tensor, parts: Sequence[Any]) -> list[int]:
-    """Of each part of an index the first dimension of x that it is for."""
+    """Return, for each part of an index, the first dimension of x that it applies to."""
     taken = [0 if part is Ellipsis else _taken(part) for part in parts]
     widths = [x.dim() - sum(taken) if part is Ellipsis else n for part, n in zip(parts, taken, strict=True)]
     return [sum(widths[:at]) for at in range(len(parts))]
 
 
 def _taken(part: Any) -> int:
-    """How many dimensions a part of an index is for."""
+    """Return the number of dimensions that a part of an index applies to."""
     if part is None or isinstance(part, bool):
         return 0
     is_mask = isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8)
@@ -156,7 +156,7 @@ def _write(x: Tensor, index: Any, value: Any) -> None:
     parts = _parts(index)
     view = x[tuple(slice(None) if _is_number(part) else part for part in parts)]
     dims: list[int] = []
-    added = 0  # dimensions of the view that x does not have, less those of x that the view does not have
+    added = 0  # dimensions of the view that x lacks, minus dimensions of x that the view lacks
     for part, dim in zip(parts, _dimensions(x, parts), strict=True):
         if _is_number(part):
             dims.append(dim + added)

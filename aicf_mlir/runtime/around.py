@@ -1,6 +1,6 @@
-"""What is around a call of a step: modes, transforms and hooks of torch that act on every operation.
+"""The surroundings of a call of a step: modes, transforms and hooks of torch that act on every operation.
 
-No compiled step runs them. It looks at one word of each (`frontend/torch_state.py`) before anything changes.
+No compiled step runs them. It reads one word of each (`frontend/torch_state.py`) before anything changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aicf_mlir.runtime.watched import Watched
 
 
 class Around:
-    """The words of what may be around a call of one step; an error by name where something is."""
+    """The words of possible surroundings of a call of one step; it raises an error by name if one is active."""
 
     def __init__(self, name: str):
         self._name = name

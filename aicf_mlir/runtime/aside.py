@@ -1,4 +1,4 @@
-"""Memory of a plan that no snapshot holds, though the user sees it: the batch, and what the last step returned."""
+"""Memory of a plan that no snapshot holds, though the user sees it: the batch, and the results of the last step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEEN_ROLES = tuple(role for role in NAMED_ROLES if role not in SHARED_ROLES)
 
 @contextmanager
 def kept_aside(arenas: Mapping[str, _C.Arena], stream: int) -> Generator[None]:
-    """Put back, after the block, what these arenas of a plan hold now; ordered on `stream`."""
+    """Restore, after the block, the current content of these arenas of a plan; ordered on `stream`."""
     copies: dict[str, _C.Arena] = {}
     for role in (role for role in SEEN_ROLES if role in arenas):
         copies[role] = _C.Arena(arenas[role].device, arenas[role].nbytes)

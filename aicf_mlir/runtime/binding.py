@@ -1,4 +1,4 @@
-"""From plans and the user's tensors to what a step runs on: memory, executors, meta slots, optimizer state."""
+"""Binding of plans and the user's tensors to the parts of a running step: memory, executors, meta slots, optimizer state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Built:
 
     traces: list[Traced]
     traced_modules: list[ModuleOp]
-    """Copies of what came from the front end; the pipeline has rewritten the modules of the traces since."""
+    """Copies of the front end's modules; the pipeline has since rewritten the modules of the traces."""
     stages: list[Snapshots]
     store: Store
     plans: list[BoundPlan]
@@ -49,7 +49,7 @@ class Built:
     optimizer_state: OptimizerStates | None
     host_values: Mapping[str, HostValue]
     plan_file: PlanFile | None = None
-    """Where the plan comes from, if it is not the step's own."""
+    """The source of the plan, if it is not the step's own."""
 
 
 def bind_step(
@@ -67,8 +67,9 @@ def bind_step(
 ) -> Built:
     """Bind one plan per shape group to the tensors of the first trace.
 
-    A launch of a plan file or a lock may be refused by its kernel, which loses nothing: tensors move to their slots once all
-    launches are taken, and until then there is memory for both. Our own launches run, and tensors move first.
+    A kernel may refuse a launch of a plan file or a lock, and nothing is lost: tensors move to their slots only once
+    all launches are accepted. Until then both copies use memory. The compiler's own launches are always accepted, so
+    tensors move first.
     """
     parameters = traces[0].parameters
     owners = [optimizer for optimizer in optimizers for _ in optimizer.param_groups]
@@ -132,7 +133,7 @@ def bind_step(
 
 
 def literals_of(traced: Traced, module: ModuleOp) -> dict[str, torch.Tensor]:
-    """The tensors of literals of a trace, by name; `module` is what came from the front end."""
+    """Return the tensors of literals of a trace, by name; `module` is the front end's."""
     return {name: traced.buffers[name] for name in literal_names(module.ops)}
 
 

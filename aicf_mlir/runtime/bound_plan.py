@@ -17,7 +17,7 @@ from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import FreshTensors, view
 
 HOST = torch.device("cpu")
-"""Where a batch may lie for every step."""
+"""The device that may hold a batch for every step."""
 
 Staged = tuple[int, ...]
 """Addresses of a batch that fits, in the order of the inputs."""
@@ -29,12 +29,14 @@ class BoundPlan:
     def __init__(
         self, program: Program, store: Store, index: int, literals: Mapping[str, torch.Tensor] | None = None
     ):
-        """`index`: the number of this plan among those of its step; `literals`: those that it does not share, by name."""
+        """Take `index`, the number of this plan among the plans of its step, and `literals`, the ones that it does not
+        share, by name.
+        """
         planned = shared_slots(program)
         store.check_matches(planned, store.literals if literals is None else literals)
         own_slots, own_arenas = literal_memory(store.device, planned, literals or {})
         self.placement = Placement(planned, {**store.slots, **own_slots})
-        """Where the shared slots are: those of other steps, where it shares memory with them."""
+        """The actual places of the shared slots: other steps' slots, where it shares memory with them."""
         self.program = program
         own = {
             role: _C.Arena(store.device, size)
@@ -58,7 +60,7 @@ class BoundPlan:
         self.differentiates = any(
             arena == "param" for each in program.launches for arena, *_ in each["outputs"]
         )
-        """Whether the step updates parameters by gradients: an evaluation only reads them."""
+        """True if the step updates parameters by gradients: an evaluation only reads them."""
         self.bound = self.placement(program)
         """The program with the addresses that it really has."""
         for launch in self.bound.launches:

@@ -1,7 +1,7 @@
-"""What the graph of a captured step consists of, as the driver has it.
+"""The content of the graph of a captured step, as the driver has it.
 
-The runtime reads it back at each capture and refuses one that is not what the plan says: a node that no launch has made, another
-function than a generated kernel is compiled to, no path from a launch to one that must be complete before it.
+The runtime reads it back at each capture and refuses a graph that differs from the plan. Differences are a node that no
+launch has made, a function other than the compiled kernel, and no path from a launch to one that must wait for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CapturedNode(NamedTuple):
     kind: str
     """On CUDA "kernel", "copy", "fill"; on the CPU, whose graph is a list, "call"."""
     function: str
-    """Of a kernel, as the driver names it, a library's too; of a call, the kernel with what it has chosen."""
+    """The name of a kernel's function in the driver, a library's too; for a call, the kernel with its chosen settings."""
     after: tuple[int, ...]
     """Positions of the nodes that it waits for."""
 

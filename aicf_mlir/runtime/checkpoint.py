@@ -34,18 +34,18 @@ SETTING = "setting"
 
 @dataclass(frozen=True)
 class Trained:
-    """What a checkpoint is taken of and put back into."""
+    """The source and the target of a checkpoint."""
 
     store: Store
     slots: Mapping[str, Slot]
-    """As "role/name": all that is shared between steps, but not the literals of the model."""
+    """The slots by "role/name": all slots shared between steps, but not the literals of the model."""
     groups: Sequence[Group]
     """The param groups as they were compiled."""
     optimizers: Sequence[torch.optim.Optimizer]
     host_values: Mapping[str, HostValue]
     """Python numbers that the step reads from the device."""
     schedulers: Sequence[LRScheduler]
-    """Those that the step steps."""
+    """The schedulers that the step steps."""
 
     @property
     def rules(self) -> list[UpdateRule]:
@@ -54,7 +54,7 @@ class Trained:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Those of all optimizers."""
+        """The param groups of all optimizers."""
         return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     @staticmethod
@@ -65,7 +65,7 @@ class Trained:
         host_values: Mapping[str, HostValue],
         schedulers: Sequence[LRScheduler],
     ) -> Trained:
-        """`step` is the module that says what the step computes."""
+        """Make it from a step; `step` is the module that defines the step's computation."""
         derived = {*literal_names(step.ops), *_names_of(store, host_values)}
         slots = {
             f"{role}/{name}": slot
@@ -80,11 +80,11 @@ class Checkpoint:
     """The contents of a file, on the host."""
 
     tensors: Mapping[str, StoredTensor]
-    """As "role/name"."""
+    """The tensors by "role/name"."""
     groups: list[Any]
-    """What is compiled in of each param group; see `describe_groups`."""
+    """The compiled-in part of each param group; see `describe_groups`."""
     settings: Any
-    """What the param groups hold, as JSON data, as are the next four."""
+    """The content of the param groups, as JSON data, as are the next four."""
     initial_lr: Any
     """Per param group, where an LR scheduler left one."""
     further: list[dict[str, Any]]
@@ -171,7 +171,7 @@ def _names_of(store: Store, host_values: Mapping[str, HostValue]) -> set[str]:
 
 
 def describe_groups(groups: Sequence[Group]) -> list[Any]:
-    """What is compiled in of each param group: kind, flags, and the names of its parameters in their order."""
+    """Return the compiled-in part of each param group: kind, flags, and the names of its parameters in their order."""
     return [{**group.rule.described(), "params": list(group.params)} for group in groups]
 
 

@@ -5,8 +5,9 @@
               "param/0.weight":{"dtype":"F32","shape":[16,8],"data_offsets":[0,512]},…}, padded with spaces to 8 bytes
     data     the tensors, wide element types first, without gaps
 
-The digest is that of the whole file with its own digits as zeros, and is checked before anything in the file is believed: neither
-safetensors nor torch.save notices a flipped bit. The digest finds damage; it is no signature. No torch, no device, no pickle.
+The digest is that of the whole file with its own digits as zeros, and is checked before anything in the file is used:
+neither safetensors nor torch.save notices a flipped bit. The digest finds damage; it is no signature. No torch, no
+device, no pickle.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class StoredTensor:
     """The bytes of a dense tensor, row-major, little endian."""
 
     dtype: str
-    """An IR name such as "f32"."""
+    """The dtype as an IR name such as "f32"."""
     shape: tuple[int, ...]
     data: bytes | memoryview
 

@@ -1,7 +1,8 @@
-"""Loading a checkpoint: all of it is checked against the step before anything is written, and an error undoes what was.
+"""Loading a checkpoint: all of it is checked against the step before anything is written, and an error undoes earlier
+writes.
 
-First everything that can be refused is refused: other tensors, groups, values, names, schedulers. Then Python's part is written,
-for that may run code of the user's, and last the memory of the step.
+First everything that can be refused is refused: other tensors, groups, values, names, schedulers. Then Python's part is
+written, since that may run code of the user's, and last the memory of the step.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from aicf_mlir.runtime.undo import Remembered
 
 @dataclass(frozen=True)
 class Values:
-    """What Python owns of a checkpoint, decoded; the names are those of `Checkpoint`."""
+    """The part of a checkpoint that Python owns, decoded; the names are those of `Checkpoint`."""
 
     settings: Any
     initial_lr: list[Any]
@@ -40,7 +41,7 @@ class Values:
     schedulers: list[Any]
 
     def of_schedulers(self) -> list[dict[str, Any]]:
-        """Per param group, what is no setting of the optimizer."""
+        """The entries of each param group that are no settings of the optimizer."""
         firsts = [{} if first is None else {"initial_lr": first} for first in self.initial_lr]
         further = self.further or [dict[str, Any]() for _ in firsts]
         return [{**more, **first} for more, first in zip(further, firsts, strict=True)]
@@ -57,7 +58,7 @@ class Prepared:
 
     @contextmanager
     def written(self) -> Generator[None]:
-        """Put what Python owns into the step; whatever fails, here or in the block, leaves all of that as it was.
+        """Put the values that Python owns into the step; a failure, here or in the block, restores all of them.
 
         The block writes the memory of the step.
         """
@@ -86,10 +87,10 @@ class Prepared:
 
 
 def prepare(read: Checkpoint, name: str, step: Trained, meta: Hyperparameters) -> Prepared:
-    """All that `load` puts into `step`, whose numbers are `meta`, decoded and checked; nothing changes.
+    """Return all that `load` puts into `step`, whose numbers are `meta`, decoded and checked; nothing changes.
 
-    Raises CheckpointError, with `name` of the file, for one of another step, or with values that no step takes; GuardError or
-    StateError where the param groups are not those that were compiled.
+    Raises CheckpointError, with `name` of the file, for a checkpoint of another step, or with values that no step
+    takes. Raises GuardError or StateError if the param groups are not the compiled ones.
     """
     meta.expect_groups()
     _check_tensors(read, name, step.slots)
@@ -143,7 +144,7 @@ def _check_settings(name: str, step: Trained, meta: Hyperparameters, values: Val
 
 
 def _are_each(groups: int, values: Values) -> bool:
-    """Whether there is one for each param group; files without schedulers may have no further numbers."""
+    """True if there is one for each param group; files without schedulers may have no further numbers."""
     return len(values.initial_lr) == groups and len(values.further) in (0, groups)
 
 

@@ -1,7 +1,7 @@
-"""The schema of the description in a checkpoint: what each entry may be, checked before anything in it is believed.
+"""The schema of the description in a checkpoint: the allowed form of each entry, checked before any entry is used.
 
-A digest says that a file is as it was written, and not who wrote it. So every entry has its row here, and whatever is not of
-its row is refused before the step has changed.
+A digest proves that a file is unchanged since it was written, but not its author. So every entry has its row here, and
+an entry that does not match its row is refused before the step changes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Check = Callable[[object], bool]
 
 
 def is_number(value: object) -> bool:
-    """Whether a value of JSON is a number; a flag is none."""
+    """True if a value of JSON is a number; a flag is none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_finite(value: object) -> bool:
-    """Whether a value is a finite number, or a tensor of one element that holds one."""
+    """True if a value is a finite number, or a tensor of one element that holds one."""
     if isinstance(value, torch.Tensor):
         return value.numel() == 1 and value.dtype is not torch.bool and is_finite(value.item())
     return is_number(value) and math.isfinite(cast(float, value))
@@ -41,7 +41,7 @@ def _are_names(value: object) -> bool:
 
 
 def _are_encoded(value: object) -> bool:
-    """By name, as `encode` writes them: what is not finite is a dictionary."""
+    """True if they are numbers by name as `encode` writes them: a number that is not finite is a dictionary."""
     return isinstance(value, dict) and all(
         is_number(item) or isinstance(item, dict) for item in cast(dict[str, object], value).values()
     )
@@ -49,12 +49,12 @@ def _are_encoded(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Entry:
-    """One row: what the entry is, for messages, and whether a value is that."""
+    """One row: the entry's name for messages, and a test of its value."""
 
     expected: str
     fits: Check
     is_optional: bool = False
-    """Whether a file may do without it, where there is nothing to say: then it is an empty list."""
+    """True if a file may omit the entry when it is empty: then it is an empty list."""
 
 
 ENTRIES: Mapping[str, Entry] = {

@@ -16,7 +16,7 @@ NOTHING_TO_DO = (
 )
 
 STEP, AFTER = "_aicf_step", "_optimizer_step_code"
-"""Attributes of an optimizer: the compiled step, and what torch calls behind each `step()`, for its profiler."""
+"""Attributes of an optimizer: the compiled step, and the function that torch calls after each `step()`, for its profiler."""
 
 
 def belongs_to(optimizer: torch.optim.Optimizer, step: Any) -> None:
@@ -42,12 +42,12 @@ def belongs_to(optimizer: torch.optim.Optimizer, step: Any) -> None:
 
 
 def let_go(optimizer: torch.optim.Optimizer, step: Any) -> None:
-    """What `belongs_to` has added goes, if it is that of `step`."""
+    """Remove the additions of `belongs_to`, if they belong to `step`."""
     if (reference := vars(optimizer).get(STEP)) is not None and reference() is step:
         del vars(optimizer)[STEP]
         vars(optimizer).pop(AFTER, None)
 
 
 def has_gradient(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether any parameter has one."""
+    """True if any parameter has a gradient."""
     return any(p.grad is not None for group in optimizer.param_groups for p in group["params"])

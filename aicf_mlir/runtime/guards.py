@@ -1,7 +1,7 @@
-"""What the traced step read from the user's Python, held against what is there now.
+"""Values that the traced step read from the user's Python, compared with the current ones.
 
-A changed value does not have to matter: the step is traced again, and if the text is the same, training goes on. If it is not,
-the error names the values that changed, before anything else has.
+A changed value does not have to matter: the step is traced again, and if the text is the same, training goes on. If it
+is not, the error names the values that changed, before anything else changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from aicf_mlir.runtime.torch_words import watch_settings, words_of
 from aicf_mlir.runtime.watched import Watched
 
 Retrace = Callable[[], tuple[str, list[Read]]]
-"""Traces the step again: why the result differs from what was compiled, or an empty text, and what the new trace read."""
+"""Traces the step again: it returns the reason why the result differs from the compiled step, or an empty text, and the
+new reads.
+"""
 
 
 @dataclass(eq=False)
@@ -32,7 +34,7 @@ class Guard:
     """One value that the step was compiled for."""
 
     path: str
-    """As the user would write it: `model.fc.scale`."""
+    """The path as the user would write it: `model.fc.scale`."""
     kind: Kind
     value: Any
     read: Read
@@ -51,7 +53,7 @@ class Guards:
         retrace: Retrace,
         live: Mapping[tuple[str, int, str], Callable[[], None]],
     ):
-        """`live` has, by place, what to do about a value that the step follows without being compiled again."""
+        """Take in `live`, by place, the action for a value that the step follows without being compiled again."""
         self._name = name
         self._retrace = retrace
         self._live = live
@@ -147,7 +149,7 @@ class Guards:
             case "setting" | "code" | "type" | "object":
                 pass  # all of a kind together
             case "file":
-                pass  # what was read is what runs, whatever becomes of the file
+                pass  # the text that was read runs, even if the file changes
 
     def changed(self) -> list[Guard]:
         """The guards whose value is another one now."""
@@ -220,7 +222,9 @@ class Guards:
 
 
 def _unread(guard: Guard) -> Iterator[str]:
-    """The names in a dictionary that the code does not mention; of a class those of plain values: torch's code names others."""
+    """Yield the names in a dictionary that the code does not mention; in a class, only names of plain values, since
+    torch's code names others.
+    """
     before, after = _entries(guard.value), _entries(guard.read.value())
     for name in before.keys() | after.keys():
         if type(name) is not str:
@@ -235,7 +239,7 @@ def _unread(guard: Guard) -> Iterator[str]:
 
 
 def _differences(guard: Guard) -> Iterator[str]:
-    """What has changed, in words; of several values by name those that differ."""
+    """Yield the changes, in words; of several values by name, the ones that differ."""
     now = guard.read.value()
     if guard.kind == "values":
         yield f"{guard.path} {guard.value.difference(now)}"
@@ -262,17 +266,17 @@ def _from_to(before: Any, now: Any) -> str:
 
 
 def _holds(guard: Guard) -> bool:
-    """Whether a place holds what was last accepted there."""
+    """True if a place holds the value last accepted there."""
     return same(guard.value, guard.read.value())
 
 
 def _has_values(guard: Guard) -> bool:
-    """Whether a tensor holds what the step was compiled for."""
+    """True if a tensor holds the values that the step was compiled for."""
     return guard.value.is_of(guard.read.owner)
 
 
 def _exports(array: Any) -> bool:
-    """Whether an array shows its memory; NumPy's of dates and of objects do not."""
+    """True if an array exposes its memory; NumPy's arrays of dates and of objects do not."""
     try:
         has_objects = issubclass(type(array), np.ndarray) and np.asarray(array).dtype.hasobject
         return not has_objects and memoryview(array).nbytes >= 0

@@ -1,4 +1,4 @@
-"""Which live arena holds a tensor's memory: how a second step over the same tensors finds where they are."""
+"""The live arena that holds a tensor's memory: a second step over the same tensors finds their place here."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def register(arena: _C.Arena, session: _C.Session) -> None:
 
 
 def home_of(tensor: torch.Tensor) -> Home | None:
-    """Where a dense tensor lies, if that is in the arena of a compiled step."""
+    """Return the place of a dense tensor, if that is in the arena of a compiled step."""
     if tensor.is_meta or not tensor.numel() or not tensor.is_contiguous():
         return None
     address = tensor.data_ptr()
@@ -55,7 +55,7 @@ def note_update(arena: _C.Arena, offset: int) -> None:
 
 
 def is_updated(arena: _C.Arena, offset: int) -> bool:
-    """Whether a compiled step, this or another, updates the tensor at `offset`."""
+    """True if a compiled step, this or another, updates the tensor at `offset`."""
     return offset in _updated.get(arena, ())
 
 
@@ -65,5 +65,5 @@ def use(arena: _C.Arena, store: object) -> None:
 
 
 def is_only_user(arena: _C.Arena, store: object) -> bool:
-    """Whether no other step uses `arena`."""
+    """True if no other step uses `arena`."""
     return all(user is store for user in _users.get(arena, ()))

@@ -1,4 +1,4 @@
-"""How much memory there is, asked before a plan takes its own. No torch, no device."""
+"""The amount of memory, checked before a plan takes its own. No torch, no device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def host_memory() -> int:
 
 
 def check_memory(nbytes: int, what: str, present: int | None = None) -> None:
-    """Refuse what does not fit into `present` bytes (those of this machine), before anything is allocated."""
+    """Refuse an amount that does not fit into `present` bytes (this machine's), before anything is allocated."""
     present = host_memory() if present is None else present
     if nbytes > present:
         raise PlanError(

@@ -36,7 +36,7 @@ class HostValue:
         self.tensor.fill_(number)
 
     def put(self, value: Any) -> None:
-        """Set what stands at the number's place."""
+        """Set the value at the number's place."""
         if self.read.kind == "cell":
             self.read.owner.cell_contents = value
         else:
@@ -46,7 +46,7 @@ class HostValue:
 def find_host_values(
     names: Sequence[str], reads: Sequence[Read], device: torch.device, dtype: torch.dtype
 ) -> dict[str, HostValue]:
-    """The numbers called `names` among what a trace read. Raises TraceError for a name that is none of them."""
+    """Return the numbers called `names` among a trace's reads. Raises TraceError for a name that is none of them."""
     numbers = {
         read.path: read
         for read in reads

@@ -1,7 +1,8 @@
 """The optimizer's host scalars and their device slots.
 
-`param_groups` is the truth for what the user sets (lr, betas, …); before each step the slots obey it. The step counters and the
-bias corrections belong to the device: the host may read them, pin the corrections, and release them.
+`param_groups` is the source of the values that the user sets (lr, betas, …); the slots are updated from it before each
+step. The step counters and the bias corrections belong to the device: the host may read them, pin the corrections, and
+release them.
 """
 
 from __future__ import annotations
@@ -33,17 +34,18 @@ _STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 def _same(values: tuple[Any, ...], seen: tuple[Any, ...] | None) -> bool:
-    """Whether the values are those seen before; a tensor or an array among them never is."""
+    """True if the values are the ones seen before; a tensor or an array among them never is."""
     return seen is not None and _is_immutable(values) and values == seen
 
 
 class Hyperparameters(NotCopied, MutableMapping[str, float]):
     """The named meta slots of one compiled step, read and written as a mapping.
 
-    Writing `lr`, `beta1`, … also writes the param group, so that torch and the device agree. Writing `bc1_inv` or `bc2_inv`
-    pins that bias correction for the following steps; assigning None, or `release`, lets it follow the step counters again.
-    Every parameter has a step counter and bias corrections of its own: reading `step`, `bc1_inv` or `bc2_inv` gives those of
-    the first parameter of the group, writing sets those of all. One parameter's counter is `optimizer.state[p]["step"]`.
+    Writing `lr`, `beta1`, … also writes the param group, so that torch and the device agree. Writing `bc1_inv` or
+    `bc2_inv` pins that bias correction for the following steps; assigning None, or `release`, lets it follow the step
+    counters again. Every parameter has a step counter and bias corrections of its own: reading `step`, `bc1_inv` or
+    `bc2_inv` gives the first parameter's of the group, writing sets all parameters'. One parameter's counter is
+    `optimizer.state[p]["step"]`.
     """
 
     def __init__(
@@ -79,10 +81,12 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
         self._numbers = {name: number for name, number in numbers.items() if ("meta", name) in store.slots}
         self._number_places = {name: store.slots["meta", name] for name in self._numbers}
         self.refresh: Callable[[], Callable[[], None] | None] = lambda: None
-        """Gives what to call before a value of the device is read: it takes up what `optimizer.state` holds by now."""
+        """Returns a function to call before a value of the device is read: it takes up the current content of
+        `optimizer.state`.
+        """
         self.watched = Watched()
         self.polled = False
-        """Whether a value must be read before each step."""
+        """True if a value must be read before each step."""
         self._corrections: dict[OptimizerSlot, Correction] = {
             OptimizerSlot(k, row.name): row for k, rule in enumerate(self._rules) for row in rule.CORRECTIONS
         }
@@ -92,7 +96,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
             for name in (*rule.setting_slots(), *(row.name for row in rule.CORRECTIONS), STEP)
         ]
         self._shown = {slot.slot: slot for slot in shown if slot in self._places}
-        """What there is for the user, by name: everything but the pins."""
+        """The slots shown to the user, by name: all but the pins."""
         for slot in self._shown.values():
             if slot in self._corrections:
                 self._write(self._pin(slot), math.nan)
@@ -107,7 +111,8 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
     def synchronize(self) -> None:
         """Bring the device slots up to the values in `param_groups`.
 
-        Raises StateError if what is compiled in was switched, GuardError if the groups have other parameters or step hooks now.
+        Raises StateError if a compiled-in setting was switched, GuardError if the groups have other parameters or step
+        hooks now.
         """
         groups = self.expect_groups()
         changed = False
@@ -122,7 +127,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
         self._rewatch()
 
     def expect_groups(self) -> list[dict[str, Any]]:
-        """The param groups. Raises the errors of `synchronize` for groups that are not those that were compiled."""
+        """Return the param groups. Raises the errors of `synchronize` if they are not the compiled groups."""
         groups = self._groups
         if len(groups) != len(self._rules):
             raise StateError(
@@ -283,7 +288,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
             self._tensor(slot).copy_(row.free(beta, steps))
 
     def settings(self) -> list[dict[str, Any]]:
-        """What the param groups hold now, and behind them the numbers of the step itself, for a snapshot."""
+        """Return the content of the param groups, followed by the numbers of the step itself, for a snapshot."""
         own = [{name: number.value for name, number in self._numbers.items()}] if self._numbers else []
         return [
             {
@@ -303,7 +308,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
             self._numbers[name].check(value, f"meta slot {name!r}")
 
     def restore_settings(self, settings: list[dict[str, Any]]) -> None:
-        """Put back what `settings` returned; the device slots were restored with their arena."""
+        """Restore the values that `settings` returned; the device slots were restored with their arena."""
         self.write_settings(settings)
         self.synchronize()
 
@@ -330,7 +335,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
 
 
 def _entries(keys: Sequence[str], group: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a param group holds under these keys."""
+    """Return the values of a param group under these keys."""
     if missing := [key for key in keys if key not in group]:
         raise StateError(
             f"a param group has no {', '.join(map(repr, missing))} any more, which the step was compiled with; put it back"
@@ -339,7 +344,7 @@ def _entries(keys: Sequence[str], group: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _is_immutable(values: tuple[Any, ...]) -> bool:
-    """Whether a later look at the same objects sees the same numbers: no tensors and no lists."""
+    """True if a later read of the same objects sees the same numbers: no tensors and no lists."""
     return all(
         _is_immutable(cast(tuple[Any, ...], value))
         if isinstance(value, tuple)

@@ -15,12 +15,12 @@ class MemoryReport:
     name: str
     target: str
     peak: int
-    """Sum of all arenas: what the step holds while it runs."""
+    """The sum of all arenas: the memory that the step holds while it runs."""
     arenas: dict[str, int]
     slots: list[tuple[str, str, int, int]]
     """(arena, slot, offset, size) in address order."""
     unshared: int
-    """What the temporaries would take if no two of them shared memory."""
+    """The size of the temporaries if no two of them shared memory."""
 
     def __str__(self) -> str:
         lines = [f"{self.name} on {self.target}: peak {self.peak:,} bytes"]

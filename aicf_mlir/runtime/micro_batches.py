@@ -1,4 +1,4 @@
-"""A step of several micro-batches: what it is given, as one batch with the entries "x.0", "x.1", …"""
+"""A step of several micro-batches: its arguments as one batch with the entries "x.0", "x.1", …"""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from aicf_mlir.frontend.structure import Batch, named, several
 from aicf_mlir.frontend.values import is_a, members
 
 StepBatch = Batch | Sequence[Batch]
-"""What one step takes: a batch, or a sequence of micro-batches where it accumulates."""
+"""The argument of one step: a batch, or a sequence of micro-batches if it accumulates."""
 
 
 def parts_of(batch: object, count: int) -> Sequence[object]:
-    """The micro-batches of a step. Raises BindError for what is not `count` of them in a list or tuple."""
+    """Return the micro-batches of a step. Raises BindError unless `batch` is a list or tuple of `count` of them."""
     wanted = f"a step with accumulate={count} takes a list or tuple of {count} batches"
     if not is_a(batch, (list, tuple)):
         raise BindError(f"{wanted}, got {type(batch).__name__}")
@@ -50,7 +50,7 @@ def shapes_of_parts(example: Any) -> Any:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two micro-batches are nested alike, of the same names, shapes and types."""
+    """True if two micro-batches have the same nesting, names, shapes and types."""
     return _described(one) == _described(other)
 
 

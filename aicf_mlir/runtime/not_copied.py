@@ -1,4 +1,4 @@
-"""What is bound to memory at fixed addresses is no value that copy, deepcopy or pickle could make a second one of."""
+"""Objects bound to memory at fixed addresses: copy, deepcopy and pickle cannot make a second one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whether optimizers are still driven by the methods that they were compiled with: a compiled step calls none of them."""
+"""A check that optimizers are still driven by the methods that they were compiled with: a compiled step calls none of
+them.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +68,6 @@ class OptimizerCalls:
 
 
 def _parts(optimizer: torch.optim.Optimizer, verb: str) -> list[Any]:
-    """What runs, in the parts that may each be exchanged."""
+    """Return the code that runs, in the parts that may each be replaced."""
     function = verb_of(optimizer, verb)
     return [function, *(getattr(function, part, None) for part in PARTS_OF_A_FUNCTION)]

@@ -1,8 +1,8 @@
-"""The optimizer's per-parameter state: it lives in the state arena, and `opt.state` holds torch tensors that are views of it.
+"""The optimizer's per-parameter state: the state arena holds it, and the tensors of `opt.state` are views of the arena.
 
-The two are one thing. `reconcile` makes them so again after whatever the user or torch did to `opt.state`: a parameter without
-entries begins anew, one that lacks some of them is refused, a foreign tensor is copied in and replaced by the view. As in torch,
-`opt.state` is empty until the first step.
+`reconcile` restores this after any change that the user or torch made to `opt.state`. A parameter without entries
+begins again, one that lacks some of them is refused, and a foreign tensor is copied in and replaced by the view. As in
+torch, `opt.state` is empty until the first step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Views = dict[str, torch.Tensor]
 """Torch's state key → view of the arena."""
 
 Beginning = Callable[[str], float | torch.Tensor]
-"""Of a state: a number everywhere, or all of it."""
+"""The beginning of a state: one number for all elements, or the whole tensor."""
 
 _views: weakref.WeakKeyDictionary[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
 """The state of every optimizer that a compiled step trains with: its steps share it."""
@@ -51,7 +51,7 @@ class BoundParameter:
     name: str
     parameter: torch.nn.Parameter
     slots: Mapping[str, OptimizerSlot]
-    """Of its states, without the counter, by torch's keys."""
+    """The states of the parameter without the counter, by torch's keys."""
     views: Views
     """Shared with the other steps of the optimizer."""
     count: torch.Tensor | None
@@ -59,7 +59,7 @@ class BoundParameter:
     vectors: Views
     """Further numbers of its state, as `count` is one."""
     beginning: Beginning
-    """What a state is before the first step, by its key."""
+    """The content of a state before the first step, by its key."""
     numbers: Mapping[str, type[int | float]]
     """The states that the optimizer itself keeps as Python numbers."""
 
@@ -70,7 +70,7 @@ class BoundGroup:
 
     parameters: list[BoundParameter]
     counts_in_state: bool
-    """Whether torch keeps the step in the per-parameter state (Adam), or not at all (SGD)."""
+    """True if torch keeps the step in the per-parameter state (Adam); False if it keeps none (SGD)."""
 
 
 class OptimizerState:
@@ -97,7 +97,7 @@ class OptimizerState:
                 bound.views.setdefault(key, self._fresh(bound, key))
         self.watched = Watched()
         self.published = False
-        """Whether `optimizer.state` has an entry for every trained parameter."""
+        """True if `optimizer.state` has an entry for every trained parameter."""
         self.reconcile()
         follow = weakref.WeakMethod(self.refresh)  # torch's hooks must not keep this step alive
         hook = optimizer.register_load_state_dict_post_hook(lambda _: (call := follow()) and call())
@@ -107,7 +107,9 @@ class OptimizerState:
         self._unhook_written = weakref.finalize(self, written.remove)
 
     def close(self, arenas: Collection[_C.Arena]) -> None:
-        """Stop following `load_state_dict`, and forget the views of `arenas`: what were numbers are numbers again."""
+        """Stop following `load_state_dict`, and forget the views of `arenas`: states that were numbers become numbers
+        again.
+        """
         self._unhook()
         self._unhook_written()
         for bound, _ in self._bound:
@@ -121,7 +123,7 @@ class OptimizerState:
         return self._store.view(*bound.slots[key].key)
 
     def reconcile(self) -> None:
-        """Take what `optimizer.state` holds. Raises BindError for state of a parameter that is wrong, or there in part."""
+        """Take the content of `optimizer.state`. Raises BindError if a parameter's state is wrong or incomplete."""
         state = self._optimizer.state
         for bound, counted in self._bound:
             saved: Mapping[str, Any] = state.get(bound.parameter) or {}
@@ -159,7 +161,7 @@ class OptimizerState:
                 )
 
     def _adopt(self, bound: BoundParameter, counted: bool, saved: dict[str, Any]) -> None:
-        """Copy in what is foreign, put the view in its place; the beginning where there is nothing."""
+        """Copy in each foreign tensor and replace it by the view; set the beginning if there is no entry."""
         for key in bound.slots:
             value, target, view = saved.get(key), self._fresh(bound, key), bound.views[key]
             is_view = place(view) == place(target)
@@ -174,7 +176,7 @@ class OptimizerState:
             if not is_view or value is not view:
                 target.copy_(
                     torch.as_tensor(value).detach().clone()
-                )  # it may lie in the same memory, in another order
+                )  # the tensor may share the same memory in another order
             saved[key] = bound.views[key]
         if bound.count is None:
             return
@@ -193,7 +195,8 @@ class OptimizerState:
                 saved[key] = number
 
     def refresh(self) -> None:
-        """Reconcile from outside a step, if there is anything to take: torch's `load_state_dict` does not copy what it is given.
+        """Reconcile from outside a step, if there is anything to take: torch's `load_state_dict` does not copy its
+        argument.
 
         While another thread is inside a step, that is left to the next one.
         """
@@ -224,7 +227,7 @@ class OptimizerState:
         return tuple(bound.name for bound, _ in self._bound if self._optimizer.state.get(bound.parameter))
 
     def publish(self, names: Collection[str] | None = None) -> None:
-        """Put the views into `optimizer.state`, as torch does on the first step; with `names`, for those and no others."""
+        """Put the views into `optimizer.state`, as torch does on the first step; with `names`, for these only."""
         for bound, counted in self._bound:
             if names is not None and bound.name not in names:
                 self._optimizer.state.pop(bound.parameter, None)
@@ -268,11 +271,11 @@ class OptimizerStates:
 
     @property
     def published(self) -> bool:
-        """Whether every trained parameter has an entry in the state of its optimizer."""
+        """True if every trained parameter has an entry in the state of its optimizer."""
         return all(state.published for state in self._states)
 
     def reconcile(self) -> None:
-        """Take what the optimizers hold. Raises BindError as each does."""
+        """Take the state that the optimizers hold. Raises BindError as each of them does."""
         for state in self._states:
             state.reconcile()
 
@@ -286,7 +289,7 @@ class OptimizerStates:
         return tuple(name for state in self._states for name in state.names())
 
     def publish(self, names: Collection[str] | None = None) -> None:
-        """Put the views into the optimizers' state; with `names`, for those and no others."""
+        """Put the views into the optimizers' state; with `names`, for these only."""
         for state in self._states:
             state.publish(names)
 
@@ -297,9 +300,11 @@ class OptimizerStates:
 
 
 def _check_complete(bound: BoundParameter, counted: bool, saved: Mapping[str, Any]) -> None:
-    """That all entries of a parameter are there, or none: a step makes them together, and torch's raises KeyError without one.
+    """Check that all entries of a parameter are there, or none: a step makes them together, and torch's raises KeyError
+    without one.
 
-    To an optimizer that counts in its state anything there is state; to others, as SGD, what they know by name.
+    For an optimizer that counts in its state any entry is state; for others, such as SGD, only entries known by name
+    are.
     """
     keys = [*bound.slots]
     if counted and bound.count is not None:
@@ -323,7 +328,7 @@ def _check_count(name: str, value: Any) -> None:
 
 
 def _check_numbers(bound: BoundParameter, saved: Mapping[str, Any]) -> None:
-    """That the numbers beside the count are numbers."""
+    """Check that the numbers other than the count are numbers."""
     for key in bound.vectors:
         value = saved[key]
         if not (isinstance(value, (int, float)) or _is_number(value)):

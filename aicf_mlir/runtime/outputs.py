@@ -1,4 +1,4 @@
-"""What a step has returned beside the loss, to read after it."""
+"""The outputs that a step has returned with the loss, to read after it."""
 
 from __future__ import annotations
 

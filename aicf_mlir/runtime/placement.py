@@ -1,4 +1,4 @@
-"""Where the slots that plans share really are: a plan is laid out alone, and then moved to the memory there is."""
+"""The actual places of the slots that plans share: a plan is laid out alone, and then moved to the existing memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LITERALS = "literals"
 """The arena of a plan's own literals."""
 
 ALIGNMENT = 256
-"""Bytes: what every slot of a plan is aligned to."""
+"""The alignment of every slot of a plan in bytes."""
 
 
 def shared_slots(program: Program) -> dict[Key, Slot]:
@@ -37,14 +37,14 @@ class Placement:
     """The shared slots of one plan, and where each of them is."""
 
     def __init__(self, planned: Mapping[Key, Slot], slots: Mapping[Key, Slot]):
-        """`planned`: as the plan has them; `slots`: at least those, where they are."""
+        """Take the slots as `planned`, and the actual places of at least these in `slots`."""
         self._planned = planned
         self._slots = {key: slots[key] for key in planned}
         self._moves = self._planned != self._slots
         self._order: dict[str, tuple[list[int], list[Key]]] = {}
-        """By arena of the plan: the offsets of its slots in order, and their keys.
+        """The offsets of the slots in order, and their keys, by arena of the plan.
 
-        One without elements may lie anywhere, in the midst of another too: it is found where nothing else is.
+        A slot without elements may be anywhere, even inside another one: it is found only if no other slot matches.
         """
         with_elements = {slot.arena for slot in planned.values() if slot.nbytes}
         found = [item for item in planned.items() if item[1].nbytes or item[1].arena not in with_elements]
@@ -86,9 +86,10 @@ class Placement:
 def literal_memory(
     device: str, planned: Mapping[Key, Slot], literals: Mapping[str, torch.Tensor]
 ) -> tuple[dict[Key, Slot], dict[str, _C.Arena]]:
-    """Memory with the literals of one plan: where each lies, and the arena by name; none where there are none.
+    """Return memory with the literals of one plan: the place of each, and the arena by name; no arena if there are
+    none.
 
-    What a shape group computes while it is traced, such as torch.arange(batch size), is not what another one does.
+    Shape groups differ in values computed while tracing, for example torch.arange(batch size).
     """
     slots: dict[Key, Slot] = {}
     end = 0

@@ -1,6 +1,6 @@
 """Values of param groups as JSON and back, exactly: numbers, strings, tuples, lists, dictionaries, tensors.
 
-JSON knows neither tuples nor tensors nor infinities; those are written as a dictionary with one key that says what it is.
+JSON has neither tuples nor tensors nor infinities; they are written as a dictionary with one key that names the kind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 TUPLE, FLOAT, TENSOR, ITEMS, PAIRS = "tuple", "float", "tensor", "items", "pairs"
 
 MOST_DEPTH = 32
-"""Of containers in containers: far above what a param group or a scheduler holds."""
+"""The most levels of containers in containers: far more than a param group or a scheduler has."""
 
 Keep = Callable[[torch.Tensor], str]
 """Puts a tensor aside and returns the name to find it by."""
@@ -43,7 +43,7 @@ def encode(value: object, keep: Keep) -> object:
 
 
 def decode(value: object, tensors: MutableMapping[str, torch.Tensor], depth: int = 0) -> Any:
-    """What `encode` was given; each of `tensors` that it holds is taken out, so that none is found twice.
+    """Return the value that `encode` was given; each of `tensors` that it holds is taken out, and none is found twice.
 
     Raises KeyError, TypeError, AttributeError or ValueError for JSON that `encode` did not write.
     """
@@ -85,7 +85,7 @@ def _key(key: object) -> str:
 
 
 def same_structure(one: object, other: object) -> bool:
-    """Whether two values differ in their numbers only: a number may be a tensor of one element, a flag must be equal."""
+    """True if two values differ in their numbers only: a number may be a tensor of one element, a flag must be equal."""
     if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
         return one is other
     if _is_number(one) and _is_number(other):

@@ -1,7 +1,8 @@
-"""Whether a plan from outside may stand in the place of a step's own: it binds what that binds, updates and checks the same.
+"""A check that an external plan may replace a step's own: it must bind, update and check the same.
 
-All is bound by role and name, so the order of slots says nothing. Updates and checks are part of it because what is around a step
-relies on them: counters that are published as optimizer state, numbers of the host that no launch may write, errors of data.
+Everything is bound by role and name, and the order of slots has no meaning. Updates and checks are included because the
+surroundings of a step rely on them: counters that are published as optimizer state, numbers of the host that no launch
+may write, errors of data.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Fault = tuple[Operation, str]
 
 
 def binding_faults(own: ProgramOp, plan: ProgramOp) -> list[Fault]:
-    """Why `plan` cannot be bound as `own` is: what is missing, what is more, what differs; empty where it can."""
+    """Return the reasons why `plan` cannot be bound like `own`: missing, extra and differing parts; empty if it can."""
     if plan.target != own.target:
         expected, got = own.target.data, plan.target.data
         return [(plan, f"the plan is for target {got}, the step runs on {expected}")]
@@ -68,7 +69,7 @@ def _named(program: ProgramOp) -> dict[Key, SlotOp]:
 
 
 def _updated(program: ProgramOp) -> dict[Key, LaunchOp]:
-    """What outlives the step and is written, with the launch that writes it."""
+    """Return the values that outlive the step and are written, each with the launch that writes it."""
     slots = program.slots
     return {
         (root.role.data, root.label.data): launch
@@ -79,7 +80,7 @@ def _updated(program: ProgramOp) -> dict[Key, LaunchOp]:
 
 
 def _checked(program: ProgramOp) -> dict[str, LaunchOp]:
-    """The checks of the step in words: the op, what it looks at, its attributes."""
+    """Return the checks of the step in words: the op, its operand, its attributes."""
     slots = program.slots
     return {
         f"{launch.op.data} of {', '.join(_operand(name, slots) for name in launch.reads)} with "

@@ -37,20 +37,20 @@ class PlanFile:
     """A plan that has been read and verified; the file is not looked at again."""
 
     module: ModuleOp
-    """With kernel ids and addresses, also where the text has left them out."""
+    """The plan with kernel ids and addresses, even if the text leaves them out."""
     locator: Locator
     digest: str
     """SHA-256 of the text, in hexadecimal digits."""
     meaning: str = ""
     """The pure step that the plan was bound for, as text; empty before it is bound."""
     comparison: Comparison | None = None
-    """With the step's own plan, once it is bound."""
+    """The comparison with the step's own plan, once it is bound."""
 
     @classmethod
     def read(cls, path: Any) -> PlanFile | None:
-        """The plan in the file at `path`; None for None.
+        """Return the plan in the file at `path`; None for None.
 
-        Raises LocatedError, with file, line and column, for what is no valid plan; BindError for what is no path.
+        Raises LocatedError, with file, line and column, for an invalid plan; BindError for an invalid path.
         """
         if path is None:
             return None
@@ -92,17 +92,17 @@ class PlanFile:
 
     @property
     def told(self) -> str:
-        """Where the plan comes from, in what it differs from the step's own, and what it computes otherwise."""
+        """Return the source of the plan, its differences from the step's own, and the computations it changes."""
         return f"the plan is that of {self.origin}; {self.comparison}"
 
     @property
     def changes_meaning(self) -> bool:
-        """Whether the plan, once it is bound, trains by other formulas than the model says."""
+        """True if the plan, once it is bound, trains by other formulas than the model's."""
         return self.comparison is not None and bool(self.comparison.results)
 
     @property
     def guard(self) -> Guard:
-        """The plan among what a step was compiled for."""
+        """Return the guard for the plan that a step was compiled for."""
         return Guard("plan", "file", self.origin, Read("plan", "file", self.origin, may_be_meta=False))
 
     def expect_one_size(self, sizes: int, further: int) -> None:
@@ -139,7 +139,7 @@ class PlanFile:
         for launch in find_program(module).launches:
             if (
                 launch.symbol in known
-            ):  # it stands for a line of the model still; what was edited, for one of the file
+            ):  # it still stands for a line of the model; an edited op, for a line of the file
                 launch.location = known[launch.symbol].location
         comparison = Comparison.of(own["plan"], module)
         own("plan", module)
@@ -147,7 +147,7 @@ class PlanFile:
 
 
 def _order(program: ProgramOp) -> None:
-    """Write `after` anew in a plan that nobody has verified, if all its slots are there; if not, the verifier says so."""
+    """Write `after` again in an unverified plan, if all its slots are there; if not, the verifier reports it."""
     for op in program.body.block.ops:
         op.verify()
     slots, launches = program.slots, program.launches

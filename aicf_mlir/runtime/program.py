@@ -39,7 +39,7 @@ class Slot:
     dtype: str
     shape: tuple[int, ...]
     value: float | None = None
-    """Of a constant."""
+    """The value of a constant."""
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +61,7 @@ class Program:
 
     @property
     def status(self) -> TensorPlace | None:
-        """Where the checks of the step write; None for a step without checks."""
+        """The place where the checks of the step write; None for a step without checks."""
         slots = [slot for slot in self.slots.values() if slot.role == "status"]
         return (slots[0].arena, slots[0].offset, slots[0].dtype, slots[0].shape) if slots else None
 

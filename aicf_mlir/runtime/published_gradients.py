@@ -1,7 +1,8 @@
-"""The gradients of a step as `p.grad`, as `loss.backward()` leaves them: of the last step alone, in memory of their own.
+"""The gradients of a step as `p.grad`, as `loss.backward()` leaves them: of the last step alone, in memory of their
+own.
 
-They are copies. `p.grad` of torch is a new tensor after each `zero_grad()`, so that one that somebody has kept stays as it was;
-and what is done to it in place must not reach the memory of the plan.
+They are copies. `p.grad` of torch is a new tensor after each `zero_grad()`, so a kept one stays unchanged. Writes to it
+in place must not reach the memory of the plan.
 """
 
 from __future__ import annotations

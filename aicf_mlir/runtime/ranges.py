@@ -1,4 +1,4 @@
-"""What a step does, by name, on the time line of whoever records one: torch's profiler, and for a step on CUDA NVTX."""
+"""The work of a step, by name, on the time line of a recorder: torch's profiler, and for a step on CUDA NVTX."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 _nvtx: Any = torch.cuda.nvtx
 
 RECORDER: Any = torch.autograd.profiler
-"""Torch's profiler; `_is_profiler_enabled` is what a step costs while nobody records: 20 ns."""
+"""Torch's profiler; reading `_is_profiler_enabled` is the cost of a step without a recorder: 20 ns."""
 
 _NOTHING = nullcontext()
 

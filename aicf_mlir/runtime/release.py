@@ -13,10 +13,10 @@ from aicf_mlir import _C
 def release_tensors(
     tensors: Iterable[torch.Tensor], optimizers: Iterable[torch.optim.Optimizer], arenas: Collection[_C.Arena]
 ) -> None:
-    """Move what lies in `arenas` to memory of torch, values and identity kept.
+    """Move the tensors in `arenas` to memory of torch, with values and identity kept.
 
-    `tensors` are the user's parameters and buffers; of the optimizers it is the state. What the user has made of them
-    (views, `step.gradients`) keeps its arena alive until it is dropped.
+    `tensors` are the user's parameters and buffers; of the optimizers, the state moves. A tensor that the user derived
+    from them (views, `step.gradients`) keeps its arena alive until it is dropped.
     """
     for tensor in tensors:
         if lies_in(tensor, arenas):
@@ -30,6 +30,6 @@ def release_tensors(
 
 
 def lies_in(tensor: torch.Tensor, arenas: Collection[_C.Arena]) -> bool:
-    """Whether a tensor's memory is in one of `arenas`."""
+    """True if a tensor's memory is in one of `arenas`."""
     address = tensor.data_ptr()
     return any(arena.ptr <= address < arena.ptr + arena.nbytes for arena in arenas)

@@ -1,4 +1,4 @@
-"""Tracing a step again, to see whether what changed matters to it."""
+"""Tracing a step again, to see if a change matters to it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Retrace:
-    """Traces what `request` asked for once more and compares it with what was built."""
+    """Traces the `request` once more and compares it with the built step."""
 
     def __init__(self, request: Request, built: Built):
         self._request = request
         self._built = built
 
     def __call__(self) -> tuple[str, list[Read]]:
-        """The first difference in words, empty if there is none, and what the new trace read."""
+        """Return the first difference in words, empty if there is none, and the reads of the new trace."""
         traces = self._request.trace(self._built.host_values)
         pairs = list(zip(self._built.traces, self._built.traced_modules, traces, strict=True))
         difference = next((d for before, old, now in pairs if (d := _difference(before, old, now))), "")
@@ -44,6 +44,6 @@ def _difference(before: Traced, module: ModuleOp, now: Traced) -> str:
 
 
 def _equal_constants(name: str, a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors are values known while tracing, and the same."""
+    """True if two tensors are values known while tracing, and the same."""
     literal = name.startswith("constant.") and not isinstance(a, torch.nn.Parameter)
     return literal and equal(a, b)

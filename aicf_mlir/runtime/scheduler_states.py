@@ -1,4 +1,4 @@
-"""Whether a state fits an LR scheduler: its keys, the kind of each value, and a step of a copy. Nothing changes.
+"""A check that a state fits an LR scheduler: its keys, the kind of each value, and a step of a copy. Nothing changes.
 
 torch's `load_state_dict` takes any dictionary: StepLR would run on with the numbers of CosineAnnealingLR.
 """
@@ -29,9 +29,9 @@ OF_USERS_OBJECTS = ("lr_lambdas", "_scale_fn_custom")
 def expect_fit(
     scheduler: LRScheduler, state: object, settings: Mapping[int, Sequence[Mapping[str, Any]]]
 ) -> None:
-    """ValueError, which says why, for a state that is none of this scheduler.
+    """Raise ValueError, with the reason, for a state that does not belong to this scheduler.
 
-    `settings` has, by the id of each optimizer, what its param groups will hold.
+    `settings` has, by the id of each optimizer, the future content of its param groups.
     """
     own = scheduler.state_dict()
     if not isinstance(state, dict):
@@ -62,7 +62,9 @@ def _expect_keys(scheduler: LRScheduler, state: Mapping[str, Any], own: Mapping[
 
 
 def _expect_kind(path: str, theirs: Any, own: Any, deep: bool) -> None:
-    """`deep` also looks at numbers and into containers: those of the user's may hold anything at another time."""
+    """Check the kinds of values; `deep` also checks numbers and containers, which user objects may fill differently at
+    another time.
+    """
     name = path.partition("[")[0]
     if isinstance(own, Counter):
         is_count = isinstance(theirs, dict) and all(
@@ -110,7 +112,7 @@ def _kind(value: object) -> str:
 
 
 def _is_unset(one: object, other: object) -> bool:
-    """Whether one is None where the other is a plain value: it was or will be set while the scheduler runs."""
+    """True if one is None and the other a plain value: it was or will be set while the scheduler runs."""
     return one is None and _kind(other) in ("a flag", "a number", "a text")
 
 
@@ -124,7 +126,7 @@ def _shown(value: object) -> str:
 
 
 def _is_plain(scheduler: LRScheduler) -> bool:
-    """Whether a step runs code of torch alone, and needs no value."""
+    """True if a step runs code of torch alone, and needs no value."""
     own = vars(scheduler)
     return (
         is_of_torch(scheduler)
@@ -170,7 +172,7 @@ def _twin(scheduler: LRScheduler, optimizer: Optimizer) -> LRScheduler:
 
 
 def _is_over(scheduler: LRScheduler) -> bool:
-    """Whether a schedule has come to its end, where torch refuses a further step."""
+    """True if a schedule has ended, so that torch refuses a further step."""
     return (isinstance(scheduler, OneCycleLR) and scheduler.last_epoch >= scheduler.total_steps) or any(
         map(_is_over, parts_of(scheduler))
     )

@@ -16,7 +16,7 @@ def states_of(schedulers: Sequence[LRScheduler]) -> list[dict[str, Any]]:
 
 
 def put_states(schedulers: Sequence[LRScheduler], states: Sequence[dict[str, Any]]) -> None:
-    """Load a copy of each state; what a scheduler counts in is counted in again."""
+    """Load a copy of each state; each scheduler keeps the type in which it counts."""
     for scheduler, state in zip(schedulers, states, strict=True):
         scheduler.load_state_dict(counting(copy.deepcopy(state), scheduler.state_dict()))
 
@@ -36,9 +36,9 @@ def counting(state: Any, own: Any) -> Any:
 
 
 def class_of(scheduler: LRScheduler) -> str:
-    """The name of its class, and of those that it has in it; the classes of torch with their module.
+    """Return the name of its class, and of the schedulers inside it; the classes of torch with their module.
 
-    A class of the user's may come from a script or from a module, by how it is run.
+    A user's class may come from a script or from a module, depending on how it is run.
     """
     kind = type(scheduler)
     name = f"{kind.__module__}.{kind.__qualname__}" if is_of_torch(scheduler) else kind.__qualname__
@@ -47,7 +47,7 @@ def class_of(scheduler: LRScheduler) -> str:
 
 
 def is_of_torch(scheduler: LRScheduler) -> bool:
-    """Whether torch has written its class."""
+    """True if torch has written its class."""
     return type(scheduler).__module__ == LRScheduler.__module__
 
 

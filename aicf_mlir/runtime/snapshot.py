@@ -13,7 +13,7 @@ from aicf_mlir.runtime.store import Store
 
 
 class Piece(NamedTuple):
-    """A range of an arena, and where it lies in a snapshot."""
+    """A range of an arena, and its place in a snapshot."""
 
     arena: str
     offset: int
@@ -24,13 +24,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a compiled step changes, at one moment: on the step's device, or on the host."""
+    """The data that a compiled step changes, at one moment: on the step's device, or on the host."""
 
     owner: object = field(repr=False)
     memory: _C.Arena = field(repr=False)
     pieces: tuple[Piece, ...] = field(repr=False)
     settings: list[dict[str, Any]]
-    """What the param groups held."""
+    """The content of the param groups."""
     published: tuple[str, ...]
     """The parameters that had an entry in `optimizer.state` (there is none before the first step)."""
 
@@ -41,7 +41,7 @@ class Snapshot:
 
 
 def packed(ranges: Iterable[tuple[str, int, int]]) -> tuple[tuple[Piece, ...], int]:
-    """Places for ranges (arena, offset, bytes) one behind the other, and the bytes in all."""
+    """Return places for ranges (arena, offset, bytes), packed in order, and the total bytes."""
     pieces: list[Piece] = []
     end = 0
     for arena, offset, nbytes in ranges:
@@ -51,9 +51,9 @@ def packed(ranges: Iterable[tuple[str, int, int]]) -> tuple[tuple[Piece, ...], i
 
 
 def changing(store: Store) -> list[tuple[str, int, int]]:
-    """(arena, offset, bytes) of what some step changes of the memory of `store`, by the table of roles.
+    """Return (arena, offset, bytes) of the memory of `store` that some step changes, by the table of roles.
 
-    Arenas of its own are taken whole where their role is, of those of other steps the slots that it uses.
+    Own arenas with a changing role are taken whole; from other steps' arenas, only the slots that it uses.
     """
     whole = [name for name in store.arenas if SAVED.get(name) is Saved.WHOLE]
     single = [
@@ -70,7 +70,7 @@ def _is_changed(store: Store, saved: Saved, arena: str, offset: int) -> bool:
 
 
 def copied(store: Store, stream: int, on_host: bool) -> tuple[_C.Arena, tuple[Piece, ...]]:
-    """A copy of what is changing, ordered on `stream`: on the device, or on the host, and then it is complete."""
+    """Return a copy of the changing memory, ordered on `stream`: on the device, or on the host, where it is then complete."""
     pieces, nbytes = packed(changing(store))
     memory = _C.Arena("cpu" if on_host else store.device, nbytes)
     for arena, offset, size, at in pieces:
@@ -82,6 +82,6 @@ def copied(store: Store, stream: int, on_host: bool) -> tuple[_C.Arena, tuple[Pi
 
 
 def put_back(store: Store, snapshot: Snapshot, stream: int) -> None:
-    """Put back all that `snapshot` holds; what only other steps use stays as it is."""
+    """Restore all that `snapshot` holds; memory that only other steps use stays unchanged."""
     for arena, offset, size, at in snapshot.pieces:
         store.arenas[arena].copy_in(offset, snapshot.memory.ptr + at, size, stream)

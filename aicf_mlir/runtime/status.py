@@ -1,4 +1,4 @@
-"""The checks of a step, seen from the host: which one failed, on what, where in the user's code."""
+"""The checks of a step, seen from the host: the failed check, its value, and its line in the user's code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NUMBERS = {0: "nan", 1: "inf", -1: "-inf"}
 
 @dataclass(frozen=True)
 class Failure:
-    """What a status says: the code of the check, the position of the element in row-major order, its value."""
+    """The content of a status: the code of the check, the position of the element in row-major order, its value."""
 
     code: int
     position: int
@@ -56,7 +56,7 @@ def take_failure(plan: BoundPlan, place: TensorPlace) -> Failure:
 def data_error(name: str, plan: BoundPlan, modules: Sequence[ModuleOp], done: str) -> DataError:
     """The error for the check that failed in a step of `plan`; its status is cleared.
 
-    `modules`: the step with its gradients, then the whole step. `done` says what has been trained.
+    `modules`: the step with its gradients, then the whole step. `done` states the training that took place.
     """
     place = plan.program.status
     failure = Failure(0, 0, 0) if place is None else take_failure(plan, place)
@@ -103,7 +103,7 @@ def _refused(plan: BoundPlan, module: ModuleOp, check: nn.CheckValueOp, failure:
 
 
 def _number(plan: BoundPlan, module: ModuleOp, value: SSAValue, position: int) -> str | None:
-    """What stands there, of an argument of the step; None where that is not known."""
+    """Return the number at this position of an argument of the step; None if it is not known."""
     while isinstance(value.owner, nn.ReshapeOp):
         value = value.owner.x
     if not isinstance(value, BlockArgument):
@@ -139,7 +139,7 @@ def _not_finite(plan: BoundPlan, module: ModuleOp, index: int, failure: Failure)
 
 
 def _origin(plan: BoundPlan, module: ModuleOp, function: func.FuncOp, value: SSAValue) -> str:
-    """What made `value` not finite, found by running the step again on the host."""
+    """Return the origin of a `value` that is not finite, found by running the step again on the host."""
     held = [*function.args, *(result for op in function.body.block.ops for result in op.results)]
     if sum(8 * math.prod(shape_of(each)) for each in held) > SEARCHED_BYTES:
         return "a number is not finite (the step is too large to look for the first on the host)"

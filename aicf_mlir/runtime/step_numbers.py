@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class StepNumber:
-    """One of them: it belongs to what was asked to be compiled, so that it survives `recompile()`."""
+    """A number of the step: it belongs to the request to compile, and survives `recompile()`."""
 
     value: float
     check: Callable[[object, str], float]
-    """Gives a new value as a float; raises BindError, with the name that it is given, for what is none."""
+    """Returns a new value as a float. Raises BindError, with the given name, for an invalid one."""

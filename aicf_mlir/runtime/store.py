@@ -1,4 +1,6 @@
-"""What a model's compiled steps share, whatever their batch size: parameters, frozen tensors, optimizer state and meta slots."""
+"""The data that a model's compiled steps of all batch sizes share: parameters, frozen tensors, optimizer state and meta
+slots.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ class Bound:
 class Store(NotCopied):
     """Memory at fixed addresses for everything that outlives a step.
 
-    With `adopt` the user's parameters and buffers become views of their slots, so torch sees each update at once. A tensor
-    that another compiled step has bound before stays where it is, and both steps use that memory, one call at a time.
+    With `adopt` the user's parameters and buffers become views of their slots, so torch sees each update at once. A
+    tensor that another compiled step has already bound stays in place, and both steps use that memory, one call at a
+    time.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class Store(NotCopied):
         }
         self.session = _C.Session([home.session for home in homes.values()])
         self.arenas: dict[str, _C.Arena] = {}
-        """By name: those of the program's shared roles, and those of other steps as `shared.0`, …"""
+        """The arenas by name: the program's shared roles, and other steps' arenas as `shared.0`, …"""
         self.slots: dict[Key, Slot] = {}
         """The shared slots by role and name, where they really are."""
         self._zeros: set[Key] = set()
@@ -76,7 +79,9 @@ class Store(NotCopied):
         self._to_move = [bound for bound in self.bound if (bound.role, bound.name) not in homes]
 
     def adopt(self) -> None:
-        """Make the user's tensors views of their slots, their values kept. What fails before changes nothing of theirs."""
+        """Make the user's tensors views of their slots, with their values kept. An earlier failure changes none of
+        their tensors.
+        """
         warn_of_aliases({bound.name: bound.tensor for bound in self._to_move if bound.role == "param"})
         for bound in self._to_move:
             target = self.view(bound.role, bound.name)
@@ -85,7 +90,7 @@ class Store(NotCopied):
         self._to_move.clear()
 
     def _place(self, program: Program, homes: Mapping[Key, Home]) -> None:
-        """Allocate the arenas that hold a slot without a home, and note where each slot lies."""
+        """Allocate the arenas that hold a slot without a home, and note the place of each slot."""
         needed = {slot.arena for key, slot in self.planned.items() if key not in homes}
         for role in (role for role in program.arenas if role in needed):
             self.arenas[role] = _C.Arena(self.device, program.arenas[role], visible=role == STATUS)
@@ -102,7 +107,7 @@ class Store(NotCopied):
             self.slots[key] = replace(slot, arena=name, offset=home.offset)
 
     def takes_zeros(self, key: Key) -> bool:
-        """Whether a slot has the zeros of its new arena; to be asked once, by who writes the slot first or leaves them there."""
+        """True if a slot has the zeros of its new arena; call it once, before the slot is written first or left as it is."""
         if key not in self._zeros:
             return False
         self._zeros.remove(key)
@@ -118,7 +123,7 @@ class Store(NotCopied):
         return view(self.arenas[slot.arena], slot.offset, slot.dtype, slot.shape)
 
     def release(self) -> list[_C.Arena]:
-        """Stop using all arenas; those that no other step uses."""
+        """Stop using all arenas; return the ones that no other step uses."""
         arenas = [arena for arena in self.arenas.values() if is_only_user(arena, self)]
         self.arenas.clear()
         return arenas
@@ -168,7 +173,7 @@ class Store(NotCopied):
 
 
 def place(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Where a tensor is and how it is laid out."""
+    """Return the place and layout of a tensor."""
     return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 

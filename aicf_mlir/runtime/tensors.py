@@ -1,4 +1,4 @@
-"""Torch tensors over arena memory, as views, and those that a copy goes to."""
+"""Torch tensors over arena memory, as views, and the targets of copies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _CudaBytes:
 
 
 def view(arena: _C.Arena, offset: int, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
-    """A tensor of `shape` and `dtype` (an IR name such as "f32") at byte `offset` of `arena`, sharing its memory."""
+    """Return a tensor of `shape` and `dtype` (an IR name such as "f32") at byte `offset` of `arena`, sharing its memory."""
     torch_dtype = TORCH_DTYPES[dtype]
     count = 1
     for extent in shape:

@@ -1,7 +1,8 @@
-"""Where torch keeps a tensor's shape, memory and `requires_grad` inside its own objects, for csrc/bindings/torch_layout.h.
+"""The offsets of a tensor's shape, memory and `requires_grad` inside torch's own objects, for
+csrc/bindings/torch_layout.h.
 
-Nothing is assumed but how large the objects are at least, in torch 2.11 to 2.13. Each field is looked for by a value that is in
-the object once, and used only where every way to give a tensor another place is then seen.
+Only the minimum size of the objects is assumed, in torch 2.11 to 2.13. Each field is found by a value that occurs once
+in the object. It is used only if every way to give a tensor another place is then detected.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _TENSOR, _STORAGE, _AUTOGRAD = 22, 7, 20
 """Words that belong to a TensorImpl, a StorageImpl and an AutogradMeta."""
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-"""The classes whose tensors are what their TensorImpl says. Another may answer by Python code."""
+"""The classes whose tensors are fully described by their TensorImpl. Another class may answer by Python code."""
 
 _handle: Callable[[torch.Tensor], Any] = vars(torch._C)["_aoti"].unsafe_alloc_void_ptr_from_tensor  # pyright: ignore[reportPrivateUsage]
 """Torch's handle of a tensor for its stable C interface, in a capsule."""
@@ -50,7 +51,7 @@ def add_tensors(watch: _C.Watch, tensors: Sequence[torch.Tensor]) -> int:
 
 
 def find() -> TorchLayout:
-    """The layout of this process's torch, in use from now on; zeros for what is not found or does not pass the test."""
+    """Return the layout of this process's torch, in use from now on; zeros for fields that are not found or fail the test."""
     layout = TorchLayout()
     for part, test in ((_find_places, _sees_places), (_find_requires_grad, _sees_requires_grad)):
         try:
@@ -69,7 +70,7 @@ def words_at(address: int, count: int) -> list[int]:
 
 
 def _cdata(owner: Any) -> int:
-    """Where the TensorImpl or the StorageImpl is."""
+    """Return the address of the TensorImpl or the StorageImpl."""
     return owner._cdata
 
 
@@ -147,7 +148,7 @@ CHANGES: dict[str, Callable[[torch.Tensor], object]] = {
     "storage grown": lambda t: _resize_storage(t, 1 << 16),
     "copied on write": _lazy_clone,
 }
-"""Each way to give a tensor of 4 x 4, with memory behind it, another place; what is returned keeps it so."""
+"""Each way to give a tensor of 4 x 4, with memory of its own, another place; the returned object keeps it so."""
 
 
 def _sees_places() -> bool:
@@ -174,4 +175,4 @@ def _sees_requires_grad() -> bool:
 
 
 LAYOUT = find()
-"""Of this process's torch."""
+"""The layout of this process's torch."""

@@ -1,7 +1,8 @@
-"""Which words of torch's state csrc/bindings/torch_words.h reads right in this process; torch's own functions say the others.
+"""The words of torch's state that csrc/bindings/torch_words.h reads correctly in this process; torch's own functions
+return the others.
 
-They are found by name in torch's libraries, and one is a place inside an object of the standard library of C++. So each is tried:
-a word is used where it differs inside of what it stands for, and is as before behind it.
+They are found by name in torch's libraries, and one is a place inside an object of the standard library of C++. So each
+is tested: a word is used if it changes inside its context and has its old value after it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class _Transform(AbstractContextManager[None]):
 
 
 class _Anomaly(AbstractContextManager[None]):
-    """As with `torch.autograd.set_detect_anomaly(True)`, without its warning."""
+    """A context like `torch.autograd.set_detect_anomaly(True)`, without its warning."""
 
     def __enter__(self) -> None:
         self._before = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
@@ -67,14 +68,14 @@ TRIED: dict[Callable[..., object], Callable[[], AbstractContextManager[Any]]] = 
     _torch._autograd._top_saved_tensors_default_hooks: lambda: saved_tensors_hooks(_same, _same),
     torch.is_anomaly_enabled: _Anomaly,
 }
-"""Inside of what each says something else."""
+"""The context in which each function returns another value."""
 
 _NUMBERS = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 """Torch's numbers of the dtypes that can be the default."""
 
 
 def _is_seen(function: Callable[..., object]) -> bool:
-    """Whether the words of `function` say what it says."""
+    """True if the words of `function` match its result."""
     numbers = STANDS_FOR[function]
 
     def words() -> list[int | None]:
@@ -108,7 +109,7 @@ def watch_settings(watched: Watched, settings: Sequence[Word], handler: Handler)
 
 
 def words_of(setting: Callable[[], object]) -> list[Word]:
-    """By what it is seen that a setting is as before: the default device is that of a mode."""
+    """Return the words that show that a setting is unchanged: the default device is that of a mode."""
     if setting is not default_device:
         return [(setting, None)]
     count: int = _torch._len_torch_function_stack()

@@ -1,4 +1,4 @@
-"""What Python objects hold, remembered so that it can be put back after an error."""
+"""The content of Python objects, remembered so that it can be put back after an error."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NOT_ENTERED = (
 
 
 class Remembered:
-    """The contents of containers and schedulers, of what is in them, and of the objects that a scheduler calls.
+    """The contents of containers and schedulers, of their members, and of the objects that a scheduler calls.
 
-    Models, optimizers and large tensors are not entered: whoever writes those knows how to put them back.
+    Models, optimizers and large tensors are not entered: the code that writes them also restores them.
     """
 
     def __init__(self, roots: Iterable[object]):
@@ -33,7 +33,7 @@ class Remembered:
             self._enter(root, objects=True)
 
     def put_back(self) -> None:
-        """Make everything hold what it held."""
+        """Restore the remembered content of everything."""
         for undo in self._undo:
             undo()
 

@@ -1,4 +1,4 @@
-"""Objects that must stay what they are between two steps, each with what to do when it does not."""
+"""Objects that must not change between two steps, each with the handler to call if it does."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Handler = Callable[[], None]
 
 
 def _hook_field(attribute: str, register: str) -> int:
-    """Where a tensor keeps its hooks, found by looking for those of one that has some; 0 where they are not found.
+    """Return the byte offset of a tensor's hooks, found by searching a tensor that has some; 0 if they are not found.
 
-    A look there takes a nanosecond, torch's getter thirty, and a step looks at two for each parameter.
+    Reading there takes a nanosecond, torch's getter thirty, and a step reads two for each parameter.
     """
     tensor, other = torch.zeros(1, requires_grad=True), torch.zeros(1, requires_grad=True)
     getattr(tensor, register)(print)
@@ -33,7 +33,7 @@ HOOKS = {
         "_post_accumulate_grad_hooks", "register_post_accumulate_grad_hook"
     ),
 }
-"""Where a tensor keeps the hooks on its gradient, in bytes; 0: ask torch."""
+"""The byte offsets of the hooks on a tensor's gradient; 0: ask torch."""
 
 
 class Watched:
@@ -53,9 +53,10 @@ class Watched:
         self._generation += 1
 
     def check(self) -> None:
-        """Call the handlers of the entries that changed, and accept what they leave; an entry whose handler raises stays changed.
+        """Call the handlers of the entries that changed, and accept the values they leave; an entry whose handler
+        raises stays changed.
 
-        A handler may clear the list and fill it anew.
+        A handler may clear the list and fill it again.
         """
         index = self.changed()
         called: list[Handler] = []
@@ -97,13 +98,13 @@ class Watched:
             self._added(handler)
 
     def trained(self, tensors: Sequence[torch.Tensor], handler: Handler) -> None:
-        """That every tensor requires a gradient."""
+        """Watch that every tensor requires a gradient."""
         self.attributes([t for t in tensors if type(t) not in PLAIN], "requires_grad", True, handler)
         self._watch.add_trained([t for t in tensors if type(t) in PLAIN])
         self._added(handler)
 
     def no_hooks(self, tensors: Sequence[torch.Tensor], handler: Handler) -> None:
-        """That no tensor has hooks on its gradient."""
+        """Watch that no tensor has hooks on its gradient."""
         if all(HOOKS.values()):
             self._watch.add_fields(list(tensors), list(HOOKS.values()))
             self._added(handler)
@@ -112,12 +113,12 @@ class Watched:
             self.attributes(tensors, attribute, None, handler)
 
     def empty(self, owners: Sequence[dict[Any, Any]], handler: Handler) -> int:
-        """That dictionaries have no entries."""
+        """Watch that dictionaries have no entries."""
         self._watch.add_empty(list(owners))
         return self._added(handler)
 
     def namespace(self, owner: dict[str, Any], names: Sequence[str], handler: Handler) -> int:
-        """What a dictionary holds under `names`."""
+        """Watch the values of a dictionary under `names`."""
         self._watch.add_namespace(owner, list(names))
         return self._added(handler)
 
@@ -132,12 +133,12 @@ class Watched:
         return self._added(handler)
 
     def cell(self, owner: Any, handler: Handler) -> int:
-        """What a closure cell holds."""
+        """Watch the content of a closure cell."""
         self._watch.add_cell(owner)
         return self._added(handler)
 
     def class_attribute(self, owner: type, name: str, handler: Handler) -> int:
-        """What a class has under `name`, itself or from a base."""
+        """Watch the value of a class under `name`, its own or from a base."""
         self._watch.add_class_attribute(owner, name)
         return self._added(handler)
 
@@ -147,12 +148,14 @@ class Watched:
         return self._added(handler)
 
     def word(self, function: Callable[..., object], argument: object, handler: Handler) -> int:
-        """What a function in C says, of `argument` where that is not None: an object, or an equal number or text."""
+        """Watch the result of a C function, called on `argument` if that is not None: an object, or an equal number or
+        text.
+        """
         self._watch.add_word(function, argument)
         return self._added(handler)
 
     def torch_words(self, words: Sequence[int], handler: Handler) -> int:
-        """Words of torch's state by their numbers, of those that `runtime/torch_words.py` has found to be right."""
+        """Watch words of torch's state by their numbers, among the words that `runtime/torch_words.py` has verified."""
         self._watch.add_torch_words(list(words))
         return self._added(handler)
 
@@ -162,7 +165,7 @@ class Watched:
         return self._added(handler)
 
     def types(self, types: Sequence[type], handler: Handler) -> int:
-        """Classes: that no attribute of them or of a base has been set, whatever to."""
+        """Watch classes: no attribute of them or of a base may be set, to any value."""
         self._watch.add_types(list(types))
         return self._added(handler)
 
@@ -172,11 +175,11 @@ class Watched:
         return self._added(handler)
 
     def context(self, variable: object, handler: Handler) -> int:
-        """What a ContextVar holds in the context of the caller."""
+        """Watch the value of a ContextVar in the context of the caller."""
         self._watch.add_context(variable)
         return self._added(handler)
 
     def call(self, function: Callable[[], object], expected: object, handler: Handler) -> int:
-        """What a function without arguments returns."""
+        """Watch the result of a function without arguments."""
         self._watch.add_call(function, expected)
         return self._added(handler)

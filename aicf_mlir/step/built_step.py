@@ -1,4 +1,4 @@
-"""A step in all its parts, and what may be asked of it without running it."""
+"""A step in all its parts, and the queries that it answers without running."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class BuiltStep(NotCopied):
-    """What was compiled and bound: plans, memory, meta slots, guards; and reports on them."""
+    """The compiled and bound step: plans, memory, meta slots, guards; and reports on them."""
 
     def __init__(self, request: Request, built: Built):
         self.name = request.name
@@ -73,7 +73,7 @@ class BuiltStep(NotCopied):
         self._adopt(built)
 
     def _adopt(self, built: Built) -> None:
-        """Take the plans of `built`, and watch what they were compiled for."""
+        """Take the plans of `built`, and watch the values they were compiled for."""
         self._built = built
         self._plans = built.plans
         live = {value.read.place: value.follow for value in built.host_values.values()}
@@ -114,7 +114,7 @@ class BuiltStep(NotCopied):
 
     @property
     def device(self) -> torch.device:
-        """Where the step runs."""
+        """The device of the step."""
         return self._device
 
     @property
@@ -123,13 +123,14 @@ class BuiltStep(NotCopied):
         return self._plans[active if active > 0 else 0]
 
     def guards(self) -> list[Guard]:
-        """What the step was compiled for: every Python value it read, compared before each step; and a plan that was given."""
+        """The guards of the step: every Python value it read, compared before each step; and a plan that was given."""
         file = self._built.plan_file
         return [*self._guards.guards, *([] if file is None else [file.guard])]
 
     @property
     def inputs(self) -> Any:
-        """The memory that the step reads, in the form of a batch: of the shapes loaded last, or of those compiled first.
+        """The memory that the step reads, in the form of a batch: with the shapes loaded last, or else the shapes
+        compiled first.
 
         Write to these tensors in place, as to the static inputs of a CUDA graph, and pass them for a batch: nothing is copied
         then, and there is no second batch on the device. Any other batch that is loaded is written over them.
@@ -146,9 +147,10 @@ class BuiltStep(NotCopied):
 
     @property
     def outputs(self) -> Outputs:
-        """What `loss_fn` returned beside the loss, `(loss, {name: tensor})`, in the last step that ran, a warm-up's too.
+        """The extra outputs that `loss_fn` returned with the loss, `(loss, {name: tensor})`, in the last step that ran,
+        a warm-up included.
 
-        Each look is a copy. Of a step that a failed check has skipped, it is what that step computed.
+        Each access copies. A step that a failed check has skipped still shows the values it computed.
         """
         with self._session:
             return Outputs(self.name, self._active)
@@ -174,13 +176,17 @@ class BuiltStep(NotCopied):
 
     @property
     def loss_scale(self) -> torch.Tensor:
-        """What the next step multiplies its loss by, 0-d. Raises BindError for a step compiled without `loss_scale`."""
+        """The factor by which the next step multiplies its loss, 0-d. Raises BindError for a step compiled without
+        `loss_scale`.
+        """
         with self._session:
             return self._request.effect(LossScaling).tensor(SCALE)
 
     @property
     def skipped(self) -> int:
-        """How many steps have changed no parameter because of an inf or NaN in a gradient; BindError as `loss_scale`."""
+        """The number of steps that changed no parameter because of an inf or NaN in a gradient. Raises BindError as
+        `loss_scale` does.
+        """
         with self._session:
             return int(self._request.effect(LossScaling).tensor(SKIPPED).item())
 
@@ -199,9 +205,9 @@ class BuiltStep(NotCopied):
         return self._active.executor.trace()
 
     def captured_nodes(self) -> list[CapturedNode]:
-        """What the captured graph consists of, read back from the driver: each node, its launch, and what it waits for.
+        """The nodes of the captured graph, read back from the driver: each with its launch and the nodes it waits for.
 
-        Of one step, in the order of its launches. Raises StateError before a capture.
+        They are the nodes of one step, in the order of its launches. Raises StateError before a capture.
         """
         return captured_nodes(self._active.program, self._active.executor)
 
@@ -237,7 +243,7 @@ class BuiltStep(NotCopied):
         return self._active.executor.stats()
 
     def __getattr__(self, name: str) -> Any:
-        """What a closed step no longer has."""
+        """Raise StateError for an attribute that a closed step no longer has."""
         if vars(self).get("_state") == "closed":
             raise StateError(f"{self.name}: the step is closed; compile the model again")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -262,7 +268,7 @@ class BuiltStep(NotCopied):
 
     @property
     def _all_schedulers(self) -> Sequence[LRScheduler]:
-        """The LR schedulers that are a part of the step: those of a loop body."""
+        """The LR schedulers that are a part of the step: the schedulers of a loop body."""
         return ()
 
     @property
@@ -290,7 +296,7 @@ class BuiltStep(NotCopied):
                 raise StateError(NOT_CAPTURED.format(self.name))
             return self._grow(batch, entries), entries
         if len(self._plans) == 1:
-            return self._plans[0], entries  # which says what it expects
+            return self._plans[0], entries  # this plan names the expected shapes in its error
         groups = "; ".join(_shapes(plan.inputs) for plan in self._plans)
         raise BindError(
             f"{self.name}: no shape group for {_shapes(entries)}; compiled: {groups}. "

@@ -65,8 +65,8 @@ def compile_train_step(
     A class index out of range skips the whole step and raises OutOfRangeError. Steps over the same model or optimizer share
     parameters and state: each sees the others' updates, and they run one at a time.
 
-    Raises TraceError for what cannot be expressed, SelectionError when a kernel is missing for the device, BindError for tensors
-    that do not fit, VerifyError with file, line and column for a plan that breaks a rule.
+    Raises TraceError for code that cannot be expressed, SelectionError when a kernel is missing for the device, and
+    BindError for tensors that do not fit. Raises VerifyError with file, line and column for a plan that breaks a rule.
     """
     arguments = locals()
     refuse_surroundings(source.here())
@@ -101,8 +101,8 @@ def compile_eval_step(
 ) -> CompiledEvalStep:
     """Compile the loss of `model` alone: the step computes it and trains nothing.
 
-    The options mean what they mean for `compile_train_step`. The model's mode counts: call `model.eval()` first, and before each
-    call.
+    The options have the same meaning as for `compile_train_step`. The model's mode counts: call `model.eval()` first,
+    and before each call.
     """
     arguments = locals()
     refuse_surroundings(source.here())

@@ -34,10 +34,10 @@ class LoopRequest(Request):
 
     @property
     def trains(self) -> bool:
-        return True  # without an optimizer, too: by what it writes to parameters
+        return True  # without an optimizer, too: its writes to parameters
 
     def anew(self) -> LoopRequest:
-        """What the body reaches now: another optimizer or model in the place of one is taken."""
+        """Return the request for the objects that the body reaches now: a replaced optimizer or model is accepted."""
         body = LoopBody(self.body.function, self.body.states)
         optimizers = tuple(body.optimizers.values())
         return replace(self, groups=None, body=body, model=body.model, optimizers=optimizers)
@@ -86,25 +86,27 @@ def compile_step(
             scheduler.step()
             return loss
 
-    Models, optimizers and schedulers are those that it finds in its closure, its globals or its object, several as one likes (the
-    two of a GAN). `step(batch)` is one call of it: what it returns, tensors, numbers read from them and constants in tuples,
-    lists, dictionaries and data classes, is returned anew. `step.train_step`, `capture` and `replay` are those of
-    `compile_train_step`, whose options have the same names here; the loss that they return is the last that the body has called
-    `backward()` on, or taken the gradient of.
+    Models, optimizers and schedulers are found in its closure, its globals or its object, any number of each (the two
+    of a GAN). `step(batch)` is one call of it. It returns new objects: tensors, numbers read from them and constants,
+    in tuples, lists, dictionaries and data classes. `step.train_step`, `capture` and `replay` work as for
+    `compile_train_step`, whose options have the same names here. They return the last loss on which the body called
+    `backward()`, or whose gradient it took.
 
-    What the body writes to a parameter, by `.data`, under no_grad or in a view, is its new value, and so is what it writes to any
-    other tensor that it reaches. `loss.item()`, `.tolist()` and `.numpy()` give numbers that are known after the step.
+    A value that the body writes to a parameter, by `.data`, under no_grad or in a view, becomes its new value. The same
+    holds for any other tensor that it reaches. `loss.item()`, `.tolist()` and `.numpy()` give numbers that are known
+    after the step.
 
-    The verbs are `zero_grad`, `backward`, `step` of optimizers and `step` of schedulers, each as in torch; between them `p.grad`
-    is a tensor to compute with. Anything else that an optimizer or a scheduler can do is refused by name, with the line: it
-    would happen once. Schedulers step on the host, behind each step. A parameter has no `.grad` when the call is over.
+    The verbs are `zero_grad`, `backward`, `step` of optimizers and `step` of schedulers, each as in torch; between them
+    `p.grad` is a tensor to compute with. Anything else that an optimizer or a scheduler can do is refused by name, with
+    the line: it would happen once. Schedulers step on the host, after each step. A parameter has no `.grad` when the
+    call is over.
 
-    With a `precision` the body runs under torch.autocast: `backward()` and the steps of optimizers are what they are outside of
-    it, but a product of gradients between the two computes in `precision` too, unless it stands in
-    `torch.autocast(…, enabled=False)`. Nothing scales the loss for "f16": a body that needs it multiplies its loss by a number
-    and divides the gradients. With "tf32" products of the body may round their operands, those of an optimizer apart.
+    With a `precision` the body runs under torch.autocast. `backward()` and the steps of optimizers work as outside of
+    it, but a product of gradients between the two computes in `precision` too. `torch.autocast(…, enabled=False)`
+    prevents that. Nothing scales the loss for "f16": a body that needs it multiplies its loss by a number and divides
+    the gradients. With "tf32" products of the body may round their operands, those of an optimizer apart.
 
-    Raises TraceError for what cannot be expressed, with the user's line.
+    Raises TraceError for code that cannot be expressed, with the user's line.
     """
     arguments = locals()
     refuse_surroundings(source.here())
@@ -148,7 +150,7 @@ class LoopFunction:
         return self._step.loss
 
     def __call__(self, *batch: Any) -> Any:
-        """One call of the body: what it returns."""
+        """Run one call of the body and return its result."""
         if self._step is None:
             options: dict[str, Any] = {"example": [batch[0] if len(batch) == 1 else batch], **self._options}
             self._step = compile_step(self._body, **options)

@@ -1,8 +1,8 @@
-"""A compiled train step: the state machine created → warmed → captured → reset, and what may be asked of it.
+"""A compiled train step: the state machine created → warmed → captured → reset, and its public methods.
 
-Every call is a transaction. One lock for all steps that share memory comes first, and refuses a forked child. Then everything is
-checked: what the step was compiled for, and the whole batch. Only then does anything change: the batch is loaded and the step
-run in one call that no signal interrupts. What Python has to do around a step, the first time, happens while signals wait.
+Every call is a transaction. One lock for all steps that share memory comes first, and refuses a forked child. Then the
+guards and the whole batch are checked. Only then does anything change: the batch is loaded and the step run in one call
+that no signal interrupts. Signals wait while Python does the extra work of a first step.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class CompiledTrainStep(ExaminedStep):
     ) -> Certificate | None:
         """Record the step for the shapes of `batch` into one graph; no parameter changes.
 
-        Without `batch` the inputs of the last step are kept. Raises StateError before a warm-up. With `verify` the captured step
-        is examined over `steps` steps, and the certificate says whether it is what was planned and what the model says.
+        Without `batch` the inputs of the last step are kept. Raises StateError before a warm-up. With `verify` the
+        captured step is examined over `steps` steps, and the certificate states if it matches the plan and the model.
         """
         if verify is not None:
             check_request(verify, steps)
@@ -179,7 +179,9 @@ class CompiledTrainStep(ExaminedStep):
             self._publish_gradients(plan)
 
     def _publish_gradients(self, plan: BoundPlan) -> None:
-        """As `p.grad`, of the last step; on CUDA once its checks are known: nobody shall train on one that has failed."""
+        """Publish the gradients of the last step as `p.grad`; on CUDA only once its checks are known, so that nobody
+        uses a failed one.
+        """
         if plan.program.status is not None:
             self._synchronize()
         publish(plan.gradients, self._built.traces[self._plans.index(plan)].parameters)
@@ -187,7 +189,9 @@ class CompiledTrainStep(ExaminedStep):
     def _replay_first(
         self, plan: BoundPlan, n: int, stream: int, addresses: tuple[int, ...], loss: int
     ) -> int:
-        """Up to `n` steps; whether a check failed in the last. One publishes the state; those behind it can be interrupted."""
+        """Run up to `n` steps; return True if a check failed in the last. One step publishes the state; later ones can
+        be interrupted.
+        """
         executor, failed, done = plan.executor, 0, 0
         while not failed and done < n and not self._is_steady:
             failed = self._advance(plan, partial(executor.replay, 1, stream, () if done else addresses, loss))
@@ -211,14 +215,14 @@ class CompiledTrainStep(ExaminedStep):
             raise self._data_error(plan, SKIPPED)
 
     def metrics(self, *, reset: bool = False) -> dict[str, torch.Tensor]:
-        """What the metrics have gathered over whole steps; with `reset` they then begin anew. Waits for the device."""
+        """Return the metrics gathered over whole steps; with `reset` they then begin again. Waits for the device."""
         with self._session:
             self._synchronize()
             self._bound.check()
             return self._request.effect(GatheredMetrics).metrics.values(self.name, reset)
 
     def reset(self) -> None:
-        """Free the graphs and what capture took; parameters and optimizer state stay."""
+        """Free the graphs and the memory that capture took; parameters and optimizer state stay."""
         with self._session, held():
             for plan in self._plans:
                 plan.executor.reset()
@@ -227,7 +231,7 @@ class CompiledTrainStep(ExaminedStep):
 
     @cycles_collected()
     def recompile(self) -> None:
-        """Compile again what is there now: layers, modes, values, param groups. Parameters, state and counters stay.
+        """Compile again for the current layers, modes, values and param groups. Parameters, state and counters stay.
 
         The step is "created" afterwards, for the batch sizes that were named. If it cannot be compiled, the error says why and
         the step is as before.
@@ -251,7 +255,7 @@ class CompiledTrainStep(ExaminedStep):
             return self._snapshot()
 
     def _snapshot(self, on_host: bool = False) -> Snapshot:
-        """`on_host`: what is put back soon does not add to the most memory that the device has in use."""
+        """Take a snapshot; with `on_host`, a copy that is put back soon does not raise the peak device memory."""
         kept = copied(self._store, self._stream, on_host)
         return Snapshot(self._store, *kept, self.meta.settings(), self._published)
 
@@ -282,7 +286,9 @@ class CompiledTrainStep(ExaminedStep):
         copied.write(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Put back what `save` wrote, bit for bit; CheckpointError, and no change, for a file that is damaged or does not fit."""
+        """Restore the data that `save` wrote, bit for bit. Raises CheckpointError, with no change, if the file is
+        damaged or does not fit.
+        """
         trained = self._trained
         read = checkpoint.read(path)
         with self._session:
@@ -294,7 +300,7 @@ class CompiledTrainStep(ExaminedStep):
     def close(self) -> None:
         """Free the memory of the step now. Parameters and `opt.state` keep their values, in torch's own memory.
 
-        What other steps use as well stays theirs. Every later call but `close` raises StateError.
+        Memory that other steps also use stays with them. Every later call but `close` raises StateError.
         """
         if self._state == "closed":
             return
@@ -313,15 +319,15 @@ class CompiledTrainStep(ExaminedStep):
 
     @property
     def _is_steady(self) -> bool:
-        """Whether a step has nothing to do in Python: state is published, and the state machine stays where it is."""
+        """True if a step has nothing to do in Python: state is published, and the state machine keeps its state."""
         published = self._optimizer_state is None or self._optimizer_state.published
         return self._begun and published and self._state in ("warmed", "captured")
 
     def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
-        """Run a step by `run`, one call into C++, and return whether a check of it failed.
+        """Run a step by `run`, one call into C++, and return nonzero if a check of it failed.
 
-        The first step whose update no overflow has skipped publishes the optimizer's state, whatever signals come, and for that
-        waits until its checks are known.
+        The first step whose update no overflow has skipped publishes the optimizer's state. It waits until its checks
+        are known, and signals cannot interrupt it.
         """
         if self._is_steady:
             return run()
@@ -336,17 +342,17 @@ class CompiledTrainStep(ExaminedStep):
             return failed
 
     def _begin(self, is_updated: bool) -> None:
-        """What Python does when a first step has been taken."""
+        """Do the Python work that follows a first step."""
         self._begun = True
         if is_updated and self._optimizer_state is not None and not self._optimizer_state.published:
             self._optimizer_state.publish()
-        for optimizer in self._built.optimizers:  # what LRScheduler asks to know that a step came before it
+        for optimizer in self._built.optimizers:  # LRScheduler reads this to know that a step came before it
             vars(optimizer)["_opt_called"] = True
         if self._state in ("created", "reset"):
             self._state = "warmed"
 
     def _prepare(self) -> None:
-        """Follow or refuse what has changed since the last step."""
+        """Follow or refuse all changes since the last step."""
         if self._changed() >= 0:
             self._watched.check()
         state = self._optimizer_state
@@ -356,7 +362,9 @@ class CompiledTrainStep(ExaminedStep):
             self.meta.synchronize()
 
     def _refuse_autocast(self) -> None:
-        """Casts of autocast are no part of the step. A replay repeats what was captured, wherever it is called."""
+        """Refuse an active autocast: its casts are no part of the step. A replay repeats the captured work wherever it
+        is called.
+        """
         if torch.is_autocast_enabled(self._device.type):
             raise GuardError(
                 f"{self.name}: called inside torch.autocast, which a compiled step does not follow; call it outside of it"

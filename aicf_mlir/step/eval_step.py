@@ -14,7 +14,7 @@ from aicf_mlir.step.compiled_step import CompiledTrainStep
 class CompiledEvalStep(CompiledTrainStep):
     """The loss alone: made by `compile_eval_step`, runs as a train step does, and trains nothing.
 
-    It changes what the model's forward changes, as in torch: the buffers that it updates in this mode.
+    It changes only the buffers that the model's forward updates in this mode, as in torch.
     """
 
     def eval_step(self, batch: StepBatch) -> torch.Tensor:

@@ -46,7 +46,7 @@ SKIPPED = "The step was skipped whole: nothing has changed"
 
 
 class ExaminedStep(BuiltStep, abc.ABC):
-    """What may be asked of a step that has memory and plans; how it runs is its subclass's."""
+    """A step with memory and plans, and its public reports; its subclass runs it."""
 
     @abc.abstractmethod
     def _prepare(self) -> None: ...
@@ -62,10 +62,11 @@ class ExaminedStep(BuiltStep, abc.ABC):
     def _range(self, what: str) -> AbstractContextManager[None]: ...
 
     def profile(self, n: int = 20, batch: StepBatch | None = None) -> Profile:
-        """Measure each launch over `n` steps with `batch`, without it with what was loaded last.
+        """Measure each launch over `n` steps with `batch`, or without one with the batch loaded last.
 
-        Everything is put back: parameters, optimizer state, counters, the batch, what the last step returned. Raises as
-        `train_step`, StateError without inputs and for a batch size that has no plan yet, BindError for an `n` below 1.
+        Everything is put back: parameters, optimizer state, counters, the batch, and the results of the last step.
+        Raises as `train_step`, StateError without inputs and for a batch size that has no plan yet, BindError for an
+        `n` below 1.
         """
         expect_runs(self.name, n)
         with self._session:
@@ -85,13 +86,13 @@ class ExaminedStep(BuiltStep, abc.ABC):
     def check(self, batch: StepBatch | None = None, *, steps: int = 1, exact: bool = False) -> Comparison:
         """Compare `steps` steps with torch's own eager step on the live model: forward, backward, optimizer.
 
-        Each begins from the state that the compiled step has reached, with `batch` or what was loaded last. Loss, outputs, and
-        what has changed of parameters, buffers and optimizer state are held against torch, which also runs from states that are
-        moved by rounding: that is how far apart the two may be. A comparison that is false names the tensors that differ and the
-        first layer. The forward runs in Python several times; everything that it changes is put back. With `exact` torch
-        also computes the step in float64 on the host, from the same values, and the step may be three times as far from that as
-        torch is.
-        Raises as `train_step`, StateError without inputs, BindError for `steps` below 1.
+        Each begins from the state that the compiled step has reached, with `batch` or the batch loaded last. Loss,
+        outputs, and changes of parameters, buffers and optimizer state are compared with torch's. Torch also runs from
+        states moved by rounding, which gives the allowed difference. A comparison that is false names the tensors that
+        differ and the first layer. The forward runs in Python several times; everything that it changes is put back.
+        With `exact` torch also computes the step in float64 on the host, from the same values, and the step may be
+        three times as far from that as torch is. Raises as `train_step`, StateError without inputs, BindError for
+        `steps` below 1.
         """
         if steps.__class__ is not int or steps < 1:
             raise BindError(f"{self.name}: check(steps=…) needs a positive integer, got {steps!r}")
@@ -138,7 +139,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
         self._restore(snapshot)
 
     def _one_step(self, plan: BoundPlan) -> Results:
-        """A step of the plan on what is loaded; its state is published, the state machine stays."""
+        """Run a step of the plan on the loaded batch; its state is published, and the state machine keeps its state."""
         self._prepare()
         skipped = self._request.effect(LossScaling).skipped
         if plan.executor.run(self._stream, ()):
@@ -197,7 +198,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
         return in_double(live, torch_step, is_skipped)
 
     def _drawn(self, plan: BoundPlan) -> AbstractContextManager[Callable[[], None]]:
-        """Around a step of torch, which draws what the next step of the plan draws."""
+        """Run a step of torch that draws the same numbers as the next step of the plan."""
         module = self._built.traced_modules[self._plans.index(plan)]
         return drawn_as(
             [op for op in module.walk() if isinstance(op, RandomizedOp)],
@@ -224,7 +225,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
         return Subject(self.name, plan.bound, text, modules, arenas, plan.executor, device, stream, file)
 
     def _certify(self, plan: BoundPlan, steps: int) -> Certificate:
-        """Of a captured step whose inputs are loaded."""
+        """Return the certificate of a captured step whose inputs are loaded."""
         findings, uncompared = list[Finding](), None
         try:
             with held(), kept_aside(plan.arenas, self._stream):

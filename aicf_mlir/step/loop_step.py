@@ -1,4 +1,4 @@
-"""A compiled loop body: a train step that is called as the body is, returns what it returns, and steps its schedulers."""
+"""A compiled loop body: a train step with the body's arguments and results, which also steps its schedulers."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class CompiledLoopStep(CompiledTrainStep):
     _request: LoopRequest
 
     def __call__(self, *batch: Any) -> Any:
-        """One call of the body, run eagerly: what it returns, tensors of their own."""
+        """Run one call of the body eagerly; return its results as tensors of their own."""
         self.train_step(batch[0] if len(batch) == 1 else batch)
         return self.returned
 
     @property
     def returned(self) -> Any:
-        """What the body has returned in the last step."""
+        """Return the body's results in the last step."""
         with self._session:
             if not self._begun:
                 raise StateError(f"{self.name}: no step has been taken yet")
@@ -75,7 +75,7 @@ class CompiledLoopStep(CompiledTrainStep):
         if not (schedulers := self._traced(plan).stepped):
             return super()._advance(plan, run)
         with held():
-            self._prepare()  # the rates that the schedulers have set behind the step before
+            self._prepare()  # the rates that the schedulers have set after the previous step
             failed = super()._advance(plan, run)
             if not failed:
                 for scheduler in schedulers:
@@ -120,5 +120,5 @@ class CompiledLoopStep(CompiledTrainStep):
 
     def _restore(self, snapshot: Snapshot) -> None:
         super()._restore(snapshot)
-        if isinstance(snapshot, LoopSnapshot):  # what comes from a file has put them back itself
+        if isinstance(snapshot, LoopSnapshot):  # a snapshot from a file has restored them itself
             put_states(self._all_schedulers, snapshot.schedulers)

@@ -1,4 +1,4 @@
-"""What was asked to be compiled: model, optimizers and the effects of options; it can be traced, lowered and bound."""
+"""A request to compile: model, optimizers and the effects of options; it can be traced, lowered and bound."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Request:
 
     model: torch.nn.Module
     optimizers: Sequence[torch.optim.Optimizer]
-    """One, or those of a loop body; none for an evaluation step."""
+    """The optimizer, or the optimizers of a loop body; none for an evaluation step."""
     given: Mapping[str, Any]
     """The arguments of the options, by keyword."""
     effects: Mapping[type[Effect], Effect]
     groups: tuple[ShapeGroup, ...] | None = None
-    """The shape groups, once they are no more those that were asked for at first."""
+    """The shape groups, once they differ from those first requested."""
 
     @classmethod
     def of(
@@ -63,7 +63,9 @@ class Request:
         arguments: Mapping[str, Any],
         **more: Any,
     ) -> Self:
-        """From the arguments of the function `entry`, and further fields. Raises BindError for what an option cannot be."""
+        """Make a request from the arguments of the function `entry`, and further fields. Raises BindError for an
+        invalid option value.
+        """
         given = {option.keyword: arguments[option.keyword] for option in options_of(entry)}
         return cls(model, optimizers, given, effects_of(given), **more)
 
@@ -87,12 +89,12 @@ class Request:
 
     @property
     def device(self) -> torch.device:
-        """Where the step runs. Raises BindError for a device that is not there."""
+        """The device of the step. Raises BindError if it does not exist."""
         return usable_device(self.given["device"])
 
     @property
     def shape_groups(self) -> Sequence[ShapeGroup]:
-        """What is compiled for."""
+        """The shape groups to compile for."""
         return self.effect(Shapes).groups() if self.groups is None else self.groups
 
     def anew(self) -> Request:
@@ -135,7 +137,7 @@ class Request:
 
     @property
     def precision_here(self) -> Precision:
-        """What is computed in, on the device of the step."""
+        """The precision of computation, on the device of the step."""
         return self.effect(StepPrecision).precision.on(self.device)
 
     def build(self) -> Built:
@@ -187,7 +189,7 @@ class Request:
 
     @property
     def trains(self) -> bool:
-        """Whether the step takes gradients and updates parameters."""
+        """True if the step takes gradients and updates parameters."""
         return bool(self.optimizers)
 
     @contextmanager
@@ -200,7 +202,7 @@ class Request:
 
     @property
     def described(self) -> Mapping[str, str | None]:
-        """What `step.describe()` says about options, by key."""
+        """The lines of `step.describe()` about options, by key."""
         return {key: text for effect in self.effects.values() for key, text in effect.described.items()}
 
     def passes(self, device: str) -> Mapping[str, str]:

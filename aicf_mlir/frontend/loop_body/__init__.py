@@ -1,4 +1,4 @@
-"""The body of a training loop, as one traces it: zero_grad, backward, step and what lies between, in one function."""
+"""The body of a training loop, as it is traced: zero_grad, backward, step and the code between them, in one function."""
 
 from aicf_mlir.frontend.loop_body.body import LoopBody
 from aicf_mlir.frontend.loop_body.gradients import WritesState

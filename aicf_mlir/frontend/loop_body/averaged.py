@@ -29,7 +29,7 @@ def written_with_tensors() -> Generator[None]:
 
 
 def update_parameters(self: Any, model: torch.nn.Module) -> None:
-    """What torch's does, for any number of calls before."""
+    """Update the parameters as torch does, for any number of calls before."""
     averaged, now = self.parameters(), model.parameters()
     if self.use_buffers:
         averaged, now = chain(self.module.parameters(), self.module.buffers()), chain(now, model.buffers())

@@ -32,9 +32,9 @@ class LoopBody:
         self.optimizers = found.optimizers
         self.schedulers = found.schedulers
         self.left: dict[torch.Tensor, bool] = dict.fromkeys(self.model.parameters(), True)
-        """Of each parameter, whether a call may find a gradient that another has left."""
+        """True for each parameter if a call may find a gradient that another has left."""
         self.constants: list[list[tuple[str, str]]] = []
-        """What each run has returned that is the same after each step."""
+        """The values of each run's result that are the same after each step."""
         required = [
             p
             for p in inspect.signature(function).parameters.values()
@@ -71,7 +71,7 @@ class LoopRun:
 
     @property
     def __code__(self) -> CodeType | None:
-        """Of the user's function: it says where the body begins."""
+        """The code of the user's function: it gives the line where the body begins."""
         return getattr(self._body.function, "__code__", None)
 
     @property
@@ -98,7 +98,7 @@ class LoopRun:
         return loss, self._outputs(result, loss, where)
 
     def _outputs(self, result: Any, loss: torch.Tensor, where: Any) -> dict[str, torch.Tensor]:
-        """The tensors that the step gives beside the loss, by name."""
+        """Return the tensors that the step gives with the loss, by name."""
         found = Outputs(loss, self.recorder.read, where)
         self.returned = found.of(result)
         self.recorder.expect_returned(found.numbers)

@@ -1,4 +1,4 @@
-"""How torch's functions are called that a loop body may call: their arguments, and which of them write."""
+"""The signatures of torch's functions that a loop body may call: their arguments, and the arguments they write to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OF_GRAD = (
 
 
 def writes_in_place(name: str) -> bool:
-    """Whether a method of this name writes to its tensor."""
+    """True if a method of this name writes to its tensor."""
     if name.startswith("__"):
         return name == "__setitem__" or (
             name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")

@@ -22,7 +22,7 @@ ALIVE = "it is alive in the compiled step: leave it to opt.step(), or return it"
 
 
 class Group(dict[str, Any]):
-    """A param group of which a body sees the parameters, and numbers that are what they are after the step."""
+    """A param group that shows a body its parameters, and numbers with their values after the step."""
 
     def __init__(self, group: Mapping[str, Any], number: Callable[[Callable[[], Any], str], Number]):
         super().__init__({"params": group["params"]})
@@ -36,7 +36,7 @@ class Group(dict[str, Any]):
         return self._number(lambda: self._group[str(key)], f"reads param_groups[…][{key!r}]")
 
     def get(self, key: object, default: Any = None) -> Any:
-        """As `group[key]`."""
+        """Get a value as `group[key]` does."""
         del default
         return self[key]  # pyright: ignore[reportArgumentType]
 

@@ -1,4 +1,6 @@
-"""What the code of a loop body reaches: models, optimizers and schedulers, in its closure, its globals or its object."""
+"""The objects that the code of a loop body reaches: models, optimizers and schedulers, in its closure, its globals or
+its object.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ class Found:
 
 
 UNFIT = re.compile(r"[^\w]+")
-"""What no name in a module has."""
+"""Characters that no name in a module has."""
 
 
 def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) -> Found:
-    """What `function` reaches; `states` are the tensors outside of modules that it writes to.
+    """Return the objects that `function` reaches; `states` are the tensors outside of modules that it writes to.
 
     Raises TraceError for a body without a model, and for a gradient scaler.
     """
@@ -64,7 +66,9 @@ def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) 
 def _model_of(
     modules: dict[str, torch.nn.Module], loose: Mapping[str, Sequence[torch.Tensor]], where: Any
 ) -> torch.nn.Module:
-    """One module with all that is trained or written to; of `loose` tensors by name those without a gradient are buffers."""
+    """Return one module with all tensors that are trained or written to; `loose` tensors by name without a gradient are
+    buffers.
+    """
     inner = {id(part) for root in modules.values() for part in root.modules() if part is not root}
     roots = {
         path: root

@@ -21,10 +21,10 @@ from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
 SHOWN = ("__repr__", "__format__")
-"""What makes text of a tensor."""
+"""Methods that make text of a tensor."""
 
 DISPATCH = ("torch/_tensor.py", "torch/overrides.py")
-"""Where torch hands a method of a tensor on."""
+"""Files in which torch dispatches a method of a tensor."""
 
 
 Twin = tuple[torch.Tensor, torch.Tensor]
@@ -64,23 +64,23 @@ class GradientRecorder(Recorder):
         self.read: list[tuple[torch.Tensor, Callable[[torch.Tensor], Any]]] = []
         """The tensors that the body has read numbers from, and how."""
         self._read_at: dict[int, SourceLocation | None] = {}
-        """Where, of those that nothing has been computed with yet."""
+        """The line where each was read, for tensors that nothing has been computed with yet."""
         self._refused: list[Exception] = []
         self._replaced = ReplacedData([])
         self._numbers: dict[object, int] = {}
         self.loss: torch.Tensor | None = None
-        """Of the last `backward()`; of the last `autograd.grad()` where there is none."""
+        """The loss of the last `backward()`; of the last `autograd.grad()` if there is none."""
         self._has_backward = False
 
     def begin(self, twins: Sequence[Twin], states: Sequence[Twin], given: Sequence[torch.Tensor]) -> None:
-        """Trace with these parameters and these tensors that the body writes to, and with what else is `given` to a call."""
+        """Trace with these parameters, the tensors that the body writes to, and the other tensors `given` to a call."""
         self._twins = {id(own): traced for own, traced in (*twins, *states)}
         self.parameters = [own for own, _ in twins]
         self._leaves = [traced for _, traced in twins]
-        """Parameters, and what the body has made a leaf; each has its number."""
+        """Parameters, and tensors that the body has made leaves; each has its number."""
         self._numbers = {memory_of(traced): number for number, traced in enumerate(self._leaves)}
         self._kept: list[torch.Tensor] = []
-        """What has a leaf in its place."""
+        """Tensors that have a leaf in their place."""
         self._replaced = ReplacedData([*(traced for _, traced in twins), *given])
         self._may_be_left = {id(traced): self._left.get(own, False) for own, traced in twins}
         self._requires = [(traced, traced.requires_grad) for _, traced in twins]
@@ -88,12 +88,12 @@ class GradientRecorder(Recorder):
         self._given: set[int] = set()
         """The parameters that were given a gradient."""
         self.asked_left: set[int] = set()
-        """The parameters of the user's of whose gradient the body asks for what an earlier call has left."""
+        """The user's parameters whose gradient the body reads as an earlier call left it."""
         self._own = {id(traced): id(own) for own, traced in twins}
         self.loss = None
 
     def end(self, where: SourceLocation | None) -> None:
-        """Raise TraceError where a next call would find another model than this one did; or what a library has caught."""
+        """Raise TraceError if a next call would find another model, or for an error that a library has caught."""
         if self._refused:
             raise self._refused[0]
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
@@ -110,7 +110,7 @@ class GradientRecorder(Recorder):
         return self._twins.get(id(tensor), tensor)
 
     def never_left(self, own: torch.Tensor) -> bool:
-        """Whether no call leaves a gradient of a parameter of the user's: it ends with none or zeros, or never got one."""
+        """True if no call leaves a gradient of a user's parameter: it ends with none or zeros, or never got one."""
         traced = id(self._twins[id(own)])
         if traced not in self._given:
             return own.grad is None or self._gradients.get(traced, own) is None
@@ -132,7 +132,7 @@ class GradientRecorder(Recorder):
         self._given.add(id(traced))
 
     def zero(self, traced: torch.Tensor, to_none: bool) -> None:
-        """What `zero_grad` does to one parameter."""
+        """Do to one parameter the work of `zero_grad`."""
         if to_none:
             self._gradients[id(traced)] = None
         elif (gradient := self.gradient(traced)) is not None:
@@ -155,7 +155,7 @@ class GradientRecorder(Recorder):
         return True
 
     def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """As of every step; gradients of parameters are those of the trace."""
+        """Handle a call as in every step; gradients of parameters are the trace's."""
         args = self._traced(tuple(args))
         named: dict[str, Any] = self._traced(dict(kwargs))
         name = function_name(func)
@@ -233,7 +233,7 @@ class GradientRecorder(Recorder):
         return Number(lambda read: read(place), self._refused.append, (place,), used)
 
     def number_of(self, now: Callable[[], Any], alive: str) -> Number:
-        """What `now` gives after the step; `alive` says why it is no number for tensors."""
+        """Return the number that `now` gives after the step; `alive` is the reason why it cannot enter tensors."""
         return Number(lambda read: now(), self._refused.append, (), alive=alive)
 
     def expect_returned(self, places: Iterable[int]) -> None:
@@ -392,7 +392,7 @@ class GradientRecorder(Recorder):
 
 
 def _asked_by_user() -> bool:
-    """Whether the user's code calls what is running, behind torch's dispatch of it."""
+    """True if the user's code is the caller, through torch's dispatch."""
     frame = sys._getframe(3)  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and frame.f_code.co_filename.endswith(DISPATCH):
         frame = frame.f_back

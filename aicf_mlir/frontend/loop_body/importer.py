@@ -53,15 +53,15 @@ class LoopImporter(Importer):
     ):
         super().__init__(exported, bindings, inputs, name, random, metrics)
         self._names: dict[SSAValue, str] = {}
-        """Of which parameter a value is one."""
+        """The parameter that a value is a version of."""
         self._versions: dict[str, list[SSAValue]] = {}
-        """What each parameter has been so far."""
+        """The values of each parameter up to here."""
         self.updated: dict[str, None] = {}
         """The parameters that an optimizer updates."""
         self.written: dict[str, None] = {}
-        """Those that the body writes to itself."""
+        """The parameters that the body itself writes to."""
         self._overwritten: dict[SSAValue, str] = {}
-        """What they were before, with their names."""
+        """The overwritten values, with their names."""
         self._carriers |= {n for n, binding in bindings.arguments.items() if binding.tensor.requires_grad}
         self._names_of = {id(binding.tensor): binding.name for binding in bindings.arguments.values()}
         for node, binding in bindings.arguments.items():
@@ -94,7 +94,7 @@ class LoopImporter(Importer):
             self._carriers.add(node)
 
     def _gradients(self, loss: Node, wrt: Sequence[Node]) -> tuple[SSAValue, ...]:
-        """One gradient of each parameter: the sum over what it has been, where the loss was computed across an update."""
+        """Return one gradient for each parameter: the sum over its values, if the loss was computed across an update."""
         value = self._value(loss)
         reached = _behind(value)
         if (
@@ -134,7 +134,7 @@ class LoopImporter(Importer):
         return tuple(after)
 
     def _leaf(self, value: Node, number: int) -> SSAValue:
-        """What the body has made a leaf, or of one: of a parameter its new value."""
+        """Return the leaf that the body has made, or a value made from it; for a parameter, its new value."""
         parameters = cast(GradientRecorder, self._exported.recorder).parameters
         after = self._emit.insert(nn.DetachOp(self._value(value)))
         if number < len(parameters):
@@ -149,7 +149,7 @@ class LoopImporter(Importer):
         return after
 
     def _versions_of(self, value: SSAValue) -> Sequence[SSAValue]:
-        """What a leaf has been so far; of any other value itself."""
+        """Return the values of a leaf up to here; for any other value, the value itself."""
         return self._versions[self._names[value]] if value in self._names else [value]
 
     def _insert(self, op: Any) -> Sequence[SSAValue]:
@@ -163,7 +163,9 @@ class LoopImporter(Importer):
 
 
 def _behind(value: SSAValue) -> set[SSAValue]:
-    """A value and what its gradient reaches, up to the parameters: what an optimizer made of those is one as well."""
+    """Return a value and the values that its gradient reaches, up to the parameters; an optimizer's result for one
+    counts as one.
+    """
     found, pending = set[SSAValue](), [value]
     while pending:
         each = pending.pop()

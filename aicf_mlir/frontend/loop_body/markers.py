@@ -1,4 +1,4 @@
-"""The ops in the graph of a loop body for what torch does beside it: gradients, updates, leaves, gradients that were left."""
+"""The ops in the graph of a loop body for torch's work outside it: gradients, updates, leaves, gradients that were left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for _name, _function in {
     "left": torch.empty_like,
 }.items():
     _library.impl(_name, _function, "CompositeExplicitAutograd")
-    _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")  # what they give is a leaf
+    _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")  # their results are leaves
 
 _ops: Any = torch.ops.aicf_train
 
@@ -44,8 +44,8 @@ BACKWARD: Any = _ops.backward.default
 UPDATE: Any = _ops.update.default
 """Parameters after a step of their optimizer, with these gradients."""
 WRITTEN: Any = _ops.written.default
-"""What the body itself has written to the leaf of that number, a parameter mostly: from there on a leaf, too."""
+"""The value that the body itself writes to the leaf of that number, mostly a parameter: from there on it is a leaf, too."""
 LEAF: Any = _ops.leaf.default
-"""A tensor that is a leaf from there on, as by `requires_grad_()`; its number is behind those of the parameters."""
+"""A tensor that is a leaf from there on, as by `requires_grad_()`; its number follows the parameters' numbers."""
 LEFT: Any = _ops.left.default
 """The gradient of a parameter that an earlier call has left."""

@@ -1,7 +1,8 @@
-"""`loss.item()` in a loop body: a number of Python that is known after each step, and what the body computes of it.
+"""`loss.item()` in a loop body: a Python number that is known after each step, and values that the body computes from
+it.
 
-It may be returned, and computed with others as Python does, on the host after the step. Where Python must know it at once, to
-print it or to decide by it, the body is refused.
+It may be returned, and computed with others as Python does, on the host after the step. If Python must know it at once,
+to print it or to decide by it, the body is refused.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ READ: dict[str, Callable[[torch.Tensor], Any]] = {
     "item": torch.Tensor.item,
     "numpy": lambda tensor: tensor.detach().cpu().numpy(),
 }
-"""How a tensor becomes something of Python, by the method's name."""
+"""The conversion of a tensor to a Python value, by the method's name."""
 
 OPTIMIZERS = str(Path(torch.optim.__file__).parent)
 NEEDED = "needs the value of a tensor at once; return it, and print it or decide by it outside"
 
 Read = Callable[[int], Any]
-"""The number of Python behind a read of the body, by its place among them."""
+"""The Python number that a read of the body returns, by its place among the reads."""
 
 
 class Number:
-    """What a body computes of numbers that it has read from tensors; `place` is that of a read itself."""
+    """A value that a body computes from numbers read from tensors; `place` is the place of a read itself."""
 
     def __init__(
         self,
@@ -45,12 +46,12 @@ class Number:
     ):
         self.compute = compute
         self.refused = refused
-        """Called with the error for what Python would have to know at once, for a library may catch what is raised."""
+        """Called with the error for a value that Python would have to know at once, since a library may catch the error."""
         self.places = places
         """The reads that it is computed from."""
         self._tensor = tensor
         self._alive = alive
-        """Of a number that is no tensor's: what must not be done with it."""
+        """The forbidden use of a number that does not come from a tensor."""
 
     def tensor(self) -> torch.Tensor:
         """The tensor that it was read from, without a gradient: in a product of tensors, say."""

@@ -24,7 +24,7 @@ class ReplacedData:
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """Those that have got another memory."""
+        """The tensors that have got another memory."""
         return [tensor for tensor, *_ in self._pairs]
 
     def expect_like(self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None) -> None:

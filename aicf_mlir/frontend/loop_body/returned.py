@@ -1,4 +1,4 @@
-"""What a loop body returns: tensors, numbers read from them and constants, in containers of the user's."""
+"""The result of a loop body: tensors, numbers read from them and constants, in containers of the user's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aicf_mlir.frontend.structure import DEEPEST
 from aicf_mlir.ir.locations import SourceLocation
 
 PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device)
-"""Kinds of constants: the same after every step, as long as what the step was compiled for is the same."""
+"""Kinds of constants: they are the same after every step, as long as the guards of the step hold."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Returned:
 
     template: Any = None
     numbers: Mapping[int, str] = field(default_factory=dict[int, str])
-    """The output behind each read of a number, by its place among the reads."""
+    """The output that each read of a number returns, by its place among the reads."""
     ways: Mapping[int, Callable[[torch.Tensor], Any]] = field(
         default_factory=dict[int, Callable[[torch.Tensor], Any]]
     )
-    """How each becomes a number."""
+    """The function that converts each output to a number."""
 
     def rebuilt(self, tensors: Callable[[str], torch.Tensor]) -> Any:
         """The same of a step, `tensors` by the names of outputs."""
@@ -55,7 +55,7 @@ class Returned:
         return lambda place: self.ways[place](tensors(self.numbers[place]))
 
     def results(self, value: Any, read: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The tensors in what the body has returned, and those that it has `read`, copies by the names of outputs."""
+        """Return the tensors in the body's result, and copies of the tensors that it has `read`, by the names of outputs."""
         found = {name: read[place].detach().clone() for place, name in self.numbers.items()}
 
         def leaf(template: Any, other: Any) -> Any:
@@ -68,7 +68,7 @@ class Returned:
 
 @dataclass
 class Outputs:
-    """Gathers what a body has returned."""
+    """Gathers the values that a body has returned."""
 
     loss: torch.Tensor
     read: list[tuple[torch.Tensor, Callable[[torch.Tensor], Any]]]
@@ -78,10 +78,10 @@ class Outputs:
     """The outputs by name."""
     numbers: dict[int, str] = field(default_factory=dict[int, str])
     constants: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """What is the same after each step: where, and what."""
+    """The values that are the same after each step: their place, and their text."""
 
     def of(self, result: Any) -> Returned:
-        """What stands for the result. Raises TraceError for what no step can return."""
+        """Return the description of the result. Raises TraceError for a value that no step can return."""
         if isinstance(result, torch.Tensor):
             result = self._leaf(result, "result")
         else:
@@ -117,12 +117,12 @@ class Outputs:
 
 
 def is_pair(result: Any) -> bool:
-    """Whether it is a tuple of something and a dictionary."""
+    """True if it is a tuple of a value and a dictionary."""
     return type(result) is tuple and len(cast(Any, result)) == 2 and isinstance(result[1], Mapping)
 
 
 def members(value: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]] | None:
-    """What is in a container, and how one is made of others; None for anything else."""
+    """Return the members of a container, and a function that makes one from other members; None for anything else."""
     if isinstance(value, Mapping):
         entries = cast("Mapping[Any, Any]", value)
         return [(str(key), each) for key, each in entries.items()], lambda made: dict(

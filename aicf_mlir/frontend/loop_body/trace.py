@@ -40,7 +40,7 @@ from aicf_mlir.ir.signature import steps
 
 @dataclass(frozen=True)
 class LoopTraced(Traced):
-    """What the front end saw of a loop body."""
+    """The result of the front end for a loop body."""
 
     returned: Returned = field(default_factory=Returned)
     stepped: Sequence[LRScheduler] = ()
@@ -114,7 +114,7 @@ def _trace(
         )
         if not run.never_left:
             break
-        _expect_none(run.never_left, names, caller)  # once more, as without what no call leaves
+        _expect_none(run.never_left, names, caller)  # for the run without left gradients
         body.left.update(dict.fromkeys(run.never_left, False))
 
     _expect_constant(body.constants, caller)
@@ -197,7 +197,7 @@ def _optimize(
 
 @contextmanager
 def _as_parameters(tensors: Iterable[torch.Tensor]) -> Generator[None]:
-    """Have torch.export take leaves that are no nn.Parameter, as SAC's `log_alpha`, for such."""
+    """Let torch.export accept leaves that are no nn.Parameter, as SAC's `log_alpha`, as parameters."""
     plain = [tensor for tensor in tensors if not isinstance(tensor, torch.nn.Parameter)]
     for tensor in plain:
         vars(tensor)["_is_param"] = True

@@ -1,4 +1,6 @@
-"""An optimizer that no rule describes: its own `step` is traced, and becomes a function of the nn dialect beside the step."""
+"""An optimizer that no rule describes: its own `step` is traced, and becomes a function of the nn dialect next to the
+step.
+"""
 
 from aicf_mlir.frontend.traced_optimizer.trace import OptimizerTrace, trace_optimizer, with_gradient
 

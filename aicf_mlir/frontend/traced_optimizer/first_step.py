@@ -1,7 +1,8 @@
-"""The first step of an optimizer beside a later one: they must be the same function, and that says how each state begins.
+"""The first step of an optimizer compared with a later one: they must be the same function, which shows how each state
+begins.
 
-The first step makes its states, and the later one is given them. So both graphs are walked from their results at once, and each
-state of the later one stands for what the first one has in that place.
+The first step makes its states, and the later one is given them. So both graphs are walked from their results at once.
+Each state of the later one stands for the value that the first one has in that place.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FACTORIES = tuple(
 READS = (aten.item.default, aten._local_scalar_dense.default)
 
 Initial = Callable[[Sequence[torch.Tensor]], torch.Tensor]
-"""How a state begins, of the parameters."""
+"""The beginning of a state, as a function of the parameters."""
 
 
 class Different(Exception):
@@ -41,20 +42,24 @@ class Different(Exception):
 
 @dataclass
 class Comparison:
-    """Of the first step `first` with the step `later`, whose states are called `keys` in the order of its inputs."""
+    """A comparison of the first step `first` with the step `later`, whose states are called `keys` in the order of its
+    inputs.
+    """
 
     first: OptimizerGraph
     later: OptimizerGraph
     keys: Sequence[StateKey]
     beginnings: dict[Node, Any] = field(default_factory=dict[Node, Any])
-    """By input of the later step: what the first step has in its place."""
+    """The value of the first step in the place of each input of the later step."""
     numbers: dict[Node, Number] = field(default_factory=dict[Node, Number])
     """The same of states that are Python numbers."""
     _computed: list[tuple[Any, Node]] = field(default_factory=list[tuple[Any, Node]])
-    """Numbers of the first step, and what must be the same in the later one."""
+    """Numbers of the first step, and the nodes of the later one that must be equal to them."""
 
     def run(self) -> dict[StateKey, Initial]:
-        """How each state begins. Raises TraceError where the steps differ, or where a state begins with what is in the batch."""
+        """Return the beginning of each state. Raises TraceError if the steps differ, or if a state begins with data of
+        the batch.
+        """
         count = self.later.module.count
         inputs, others = self.later.inputs, self.first.inputs
         states = inputs[2 * count : 2 * count + len(self.keys)]
@@ -70,7 +75,7 @@ class Comparison:
         return {key: self._initial(node, key) for node, key in self._states.items()}
 
     def number_types(self) -> dict[StateKey, type[Number]]:
-        """Of states that are Python numbers: what they are behind the first step."""
+        """Return the types that states which are Python numbers have after the first step."""
         literals = self.first.module.record.literals
         numbers = self.first.module.record.numbers | self.later.module.record.numbers
         return {key: type(literals.get(key, 0.0)) for key in numbers}
@@ -86,7 +91,7 @@ class Comparison:
         return dict(zip(graph.module.record.keys, graph.results[graph.module.count :], strict=True))
 
     def _guess_numbers(self) -> None:
-        """A Python number that is known behind the first step was one that leads there: 0 that is counted up to 1."""
+        """Guess that a Python number known after the first step began as one that leads there: 0 that is counted up to 1."""
         later = self._results(self.later)
         for node, key in self._states.items():
             if key not in self.first.module.record.literals:
@@ -125,7 +130,9 @@ class Comparison:
                 raise Different(node)
 
     def _parts(self, a: Any, b: Any) -> list[tuple[Any, Any]]:
-        """What must be the same for `a` of the first step and `b` of the later one to be. Raises Different."""
+        """Return the pairs that must be the same for `a` of the first step to equal `b` of the later one. Raises
+        Different.
+        """
         if isinstance(b, Node):
             b = source_of(b)
             if b in self._states and b not in self.numbers:
@@ -195,7 +202,7 @@ class Comparison:
         if node in self.numbers:
             number = torch.tensor(float(self.numbers[node]), dtype=torch.float64)
             return lambda _: number
-        if node not in self.beginnings:  # nothing reads it: whatever it is, it stays
+        if node not in self.beginnings:  # nothing reads it, so it keeps its value
             first = self._results(self.first)
             if key not in first:
                 raise self._error(f"nothing says how its state {key[1]!r} begins", self.later.fallback)
@@ -211,7 +218,7 @@ class Comparison:
 
 
 def ancestors(node: Node) -> list[Node]:
-    """What a node depends on, and the node, each behind its operands."""
+    """Return the nodes that a node depends on, and the node itself, each after its operands."""
     found: dict[Node, None] = {}
     pending = [node]
     while pending:
@@ -231,7 +238,7 @@ def _of_shape(node: Any) -> torch.Tensor:
 
 
 def source_of(node: Node) -> Node:
-    """What a node is a copy of."""
+    """Return the node that a node is a copy of."""
     while node.op == "call_function" and node.target in COPIES and isinstance(node.args[0], Node):
         node = node.args[0]
     return node

@@ -1,7 +1,8 @@
-"""From a graph that writes to its tensors to one of values: each write makes a new one, which all behind it read.
+"""Conversion of a graph that writes to its tensors to a graph of values: each write makes a new value, which all later
+nodes read.
 
-torch does that for any graph by tracing it anew, which takes longer than all else of a compilation. The step of an optimizer
-writes to whole tensors in nearly all cases, and then it is a walk through the graph.
+torch does that for any graph by tracing it again, which takes longer than the rest of a compilation. The step of an
+optimizer writes to whole tensors in nearly all cases, and then it is a walk through the graph.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def without_writes(graph: Graph) -> bool:
 
 
 def _replacements(graph: Graph) -> Mapping[Node, tuple[Node, OpOverload]] | None:
-    """Of each node that writes: the tensor, and the op that returns what it writes; None where there is no such op."""
+    """Return, for each node that writes, the tensor and the op that returns the written value; None if there is no op
+    for one.
+    """
     known, viewed, written = set[int](), set[int](), set[int]()
     found: dict[Node, tuple[Node, OpOverload]] = {}
     for node in graph.nodes:
@@ -82,7 +85,9 @@ def _writes(node: Node) -> bool:
 
 
 def _memory(node: Node) -> set[int]:
-    """Of the tensors that it gives; several ops that may give their own argument do not say so, as `torch.atleast_1d`."""
+    """Return the memory of a node's tensors; several ops that may return their own argument do not declare it, as
+    `torch.atleast_1d`.
+    """
     made: Any = node.meta.get("val")
     return {
         each.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
@@ -92,7 +97,7 @@ def _memory(node: Node) -> set[int]:
 
 
 def _returning(op: OpOverload) -> OpOverload | None:
-    """The op that returns what `op` writes to its first argument: `aten.add.Tensor` of `aten.add_.Tensor`."""
+    """Return the op that returns the value `op` writes to its first argument: `aten.add.Tensor` for `aten.add_.Tensor`."""
     namespace, name = schema_of(op).name.split("::")
     packet = getattr(aten, name.removesuffix("_"), None) if namespace == "aten" else None
     other: Any = getattr(packet, schema_of(op).overload_name or "default", None)
@@ -104,7 +109,7 @@ def _returning(op: OpOverload) -> OpOverload | None:
 
 
 def _returned(graph: Graph, node: Node, op: OpOverload) -> Node:
-    """What `node` writes, of the type of the tensor that it writes to, as a value in front of it."""
+    """Return the value that `node` writes, in the type of the written tensor, inserted before the node."""
     before: torch.Tensor = node.meta["val"]
     args: Any = map_arg(node.args, _value)
     kwargs: Any = map_arg(node.kwargs, _value)

@@ -23,29 +23,31 @@ from aicf_mlir.frontend.traced_optimizer.shadow import Run, run_double, step_lin
 from aicf_mlir.ir.locations import SourceLocation
 
 StateKey = tuple[int, str]
-"""Which of the parameters, and torch's key."""
+"""The number of the parameter, and torch's key."""
 Number = int | float | bool
 
 
 @dataclass
 class Record:
-    """What a run of the module has left behind beside its results; torch.export puts back the lists of the module itself."""
+    """The data that a run of the module leaves besides its results; torch.export restores the lists of the module itself."""
 
     conditions: list[Condition] = field(default_factory=list[Condition])
     literals: dict[StateKey, Number] = field(default_factory=dict[StateKey, Number])
-    """States that are plain numbers behind the step."""
+    """States that are plain numbers after the step."""
     numbers: set[StateKey] = field(default_factory=set[StateKey])
-    """States that are Python numbers behind the step."""
+    """States that are Python numbers after the step."""
     keys: list[StateKey] = field(default_factory=list[StateKey])
-    """Of the results behind the parameters."""
+    """The keys of the results that follow the parameters."""
     attributes: dict[str, None] = field(default_factory=dict[str, None])
-    """Of the optimizer: those that were read."""
+    """The attributes of the optimizer that were read."""
     missed: list[dict[str, None]] = field(default_factory=list[dict[str, None]])
-    """Of each param group: keys that were looked for in vain."""
+    """The keys of each param group that were looked up but not found."""
 
 
 class OptimizerModule(torch.nn.Module):
-    """`step` of `optimizer` as a module: of parameters, gradients, states and the numbers of the groups to what it changes."""
+    """A module for `step` of `optimizer`: it maps parameters, gradients, states and the numbers of the groups to the
+    changed values.
+    """
 
     def __init__(
         self,
@@ -61,10 +63,10 @@ class OptimizerModule(torch.nn.Module):
         self.settings = settings
         self.states = states
         self.count = sum(map(len, members))
-        """Of the parameters."""
+        """The number of parameters."""
         self.record = Record()
         self.places = Places()
-        """What the step has looked in."""
+        """The places that the step has visited."""
 
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         """The parameters, then the states of `keys`."""
@@ -138,7 +140,7 @@ class OptimizerModule(torch.nn.Module):
 
 @dataclass(frozen=True)
 class OptimizerGraph:
-    """A functional graph of ATen ops, and what its inputs and results stand for."""
+    """A functional graph of ATen ops, and the meaning of its inputs and results."""
 
     program: ExportedProgram
     module: OptimizerModule
@@ -169,7 +171,9 @@ class OptimizerGraph:
 def export_step(
     module: OptimizerModule, tensors: Sequence[torch.Tensor], fallback: SourceLocation | None
 ) -> OptimizerGraph:
-    """One step for parameters, gradients, states and numbers like `tensors`. Raises TraceError for what cannot be traced."""
+    """Export one step for parameters, gradients, states and numbers like `tensors`. Raises TraceError if it cannot be
+    traced.
+    """
     title = type(module.optimizer).__name__
     try:
         with quiet(), torch.no_grad(), module.places.taken():

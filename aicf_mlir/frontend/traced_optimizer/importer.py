@@ -1,4 +1,5 @@
-"""The graph of an optimizer's step as a private function of the nn dialect, put behind the gradients by `apply-optimizer`.
+"""The graph of an optimizer's step as a private function of the nn dialect, placed after the gradients by
+`apply-optimizer`.
 
     func.func private @step_update(
         %w: {param "w"}, %dw: {input "w"}, %m: {state "w.m"}, %lr: {meta "lr"}) -> ({update "w"}, {update "w.m"})
@@ -44,12 +45,12 @@ SCALARS: dict[Any, str] = {
     _torch.sym_min: "minimum",
     _torch.sym_max: "maximum",
 }
-"""What Python does with numbers, by the op of the nn dialect that does it with 0-d tensors of f64."""
+"""The Python operations on numbers, by the op of the nn dialect that does the same with 0-d tensors of f64."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """Of the function."""
+    """An argument of the function."""
 
     label: Label
     shape: tuple[int, ...]

@@ -1,7 +1,7 @@
 """Python numbers that stay alive while an optimizer's step is traced: arithmetic on them becomes part of the step.
 
-A number of a param group stands for whatever the group will hold: what is computed from it is computed by the step. Where the
-optimizer asks for its value instead, to compare it or to count with it, the answer is a condition of the trace.
+A number of a param group stands for the value that the group will hold: the step computes all that depends on it. If
+the optimizer reads its value instead, to compare it or to count with it, the answer is a condition of the trace.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Expression = Callable[[Values], float]
 
 @dataclass(frozen=True)
 class Condition:
-    """What the trace has found out about the numbers, and what therefore must stay so."""
+    """A fact about the numbers that the trace has found and that must stay true."""
 
     expression: Callable[[Values], object]
     outcome: object
     where: SourceLocation | None
 
     def holds(self, values: Values) -> bool:
-        """Whether it is still so."""
+        """True if the condition still holds."""
         try:
             return self.expression(values) == self.outcome
         except (ArithmeticError, TypeError, ValueError):
@@ -45,7 +45,7 @@ class Condition:
 
 
 class LiveNumber(torch.SymFloat):
-    """A number of a param group, or what Python makes of such numbers."""
+    """A number of a param group, or the result of Python arithmetic on such numbers."""
 
     def __init__(self, node: Any, expression: Expression, values: Values, conditions: list[Condition]):
         super().__init__(node)
@@ -85,7 +85,7 @@ class LiveNumber(torch.SymFloat):
         return outcome
 
     def evaluate(self, values: Values) -> float:
-        """What it is with these numbers in the groups."""
+        """Return its value for these numbers in the groups."""
         return self._expression(values)
 
     def __bool__(self) -> bool:
@@ -122,12 +122,12 @@ class LiveNumber(torch.SymFloat):
 
 
 def expression_of(part: Any) -> Expression:
-    """What a number is, of the numbers of the groups."""
+    """Return the expression of a number in terms of the numbers of the groups."""
     return part.evaluate if isinstance(part, LiveNumber) else lambda _: part
 
 
 def is_unknown(number: Any) -> bool:
-    """Whether a number is on the device only."""
+    """True if a number is on the device only."""
     return isinstance(number, torch.SymFloat) and not isinstance(number, LiveNumber)
 
 
@@ -138,7 +138,7 @@ def powered(base: Any, exponent: Any) -> Any:
 
 
 def swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """With its arguments the other way around."""
+    """Return the function with its arguments swapped."""
     return lambda a, b: function(b, a)
 
 
@@ -204,7 +204,7 @@ def _of_tensor(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def python_functions() -> Generator[None]:
-    """Python's own functions of numbers take such numbers too, in whatever thread; for all others they are what they were."""
+    """Let Python's own functions of numbers accept such numbers too, in any thread; for all others they stay unchanged."""
     names = ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tanh", "atan")
     replaced: list[tuple[Any, str, Any]] = [
         (builtins, "min", _least(_torch.sym_min, min)),
@@ -225,17 +225,16 @@ def python_functions() -> Generator[None]:
 
 
 LOOKING = ("addmm", "addmv", "addbmm", "baddbmm", "addr")
-"""Functions of torch that decide by their scalars what they are."""
+"""Functions of torch that choose their algorithm by their scalars."""
 
 DATA: Any = vars(torch._C.TensorBase)["data"]  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType, reportAttributeAccessIssue]
 
 
 class TracedCalls(TorchFunctionMode):
-    """
-    What a trace cannot take as it is written, in other words.
+    """Replaces calls that a trace cannot take as written with equivalent ones.
 
-    A function that looks at a live number, as addmm at beta, gets its value, which is a condition from there on. `p.data` is the
-    tensor, whose gradient nobody asks for here, and to assign to it is to copy.
+    A function that reads a live number, as addmm reads beta, gets its value, which then becomes a condition. `p.data`
+    is the tensor, since no gradient is needed here, and assigning to it copies.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

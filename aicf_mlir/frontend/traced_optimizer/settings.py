@@ -1,4 +1,4 @@
-"""The numbers of a param group: which there are, what their slots are called, and the entries that they make up."""
+"""The numbers of a param group, the names of their slots, and the entries that they make up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aicf_mlir.optimizers.slots import OptimizerSlot
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a number that a step takes from the host."""
+    """True if it is a number that a step takes from the host."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -25,12 +25,12 @@ def sequence(value: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """Of one param group."""
+    """The numbers of one param group."""
 
     place: int
     """Among the groups of its optimizer."""
     index: int
-    """Among those of the step, which may have several optimizers: it marks the slots."""
+    """The index among the groups of the step, which may have several optimizers: it marks the slots."""
     group: Mapping[str, Any]
     """The user's own."""
 
@@ -53,7 +53,7 @@ class GroupSettings:
 
     @property
     def skeleton(self) -> dict[str, tuple[Any, ...]]:
-        """By entry that has numbers: how many members, and what those are that are no numbers."""
+        """Return, for each entry with numbers, the count of its members and the members that are no numbers."""
         return {
             key: tuple(
                 "" if name else part
@@ -73,7 +73,7 @@ class GroupSettings:
 
     @property
     def values(self) -> dict[str, float]:
-        """By slot: what is there now. Raises BindError for nan."""
+        """Return the current value of each slot. Raises BindError for nan."""
         found: dict[str, float] = {}
         for key, names in self.members.items():
             entry = self.group[key]
@@ -101,5 +101,5 @@ class GroupSettings:
 
 
 def settings_of(optimizer: torch.optim.Optimizer, first_group: int) -> list[GroupSettings]:
-    """Those of an optimizer whose first group has number `first_group` in the step."""
+    """Return the settings of an optimizer whose first group has number `first_group` in the step."""
     return [GroupSettings(k, first_group + k, group) for k, group in enumerate(optimizer.param_groups)]

@@ -1,4 +1,4 @@
-"""A double of the user's optimizer whose parameters, state and numbers are those of a trace; the optimizer stays as it is."""
+"""A double of the user's optimizer whose parameters, state and numbers are the trace's; the optimizer stays unchanged."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
 OWN = ("state", "param_groups", "defaults", "step")
-"""What the trace replaces, or does not ask for."""
+"""Attributes that the trace replaces or does not need."""
 
 
 class AskedGroup(dict[str, Any]):
-    """A param group that notes what it was asked for and does not have."""
+    """A param group that notes the keys that were looked up but not found."""
 
     def __init__(self, entries: Mapping[str, Any], missed: dict[str, None]):
         super().__init__(entries)
@@ -47,14 +47,14 @@ class AskedGroup(dict[str, Any]):
 
 @dataclass
 class Run:
-    """What one run of the double has left behind."""
+    """The data that one run of the double has left."""
 
     groups: list[dict[str, Any]]
     state: dict[torch.Tensor, Any]
     attributes: dict[str, None] = field(default_factory=dict[str, None])
-    """Of the optimizer: those that were read."""
+    """The attributes of the optimizer that were read."""
     missed: list[dict[str, None]] = field(default_factory=list[dict[str, None]])
-    """Of each group: keys that were looked for in vain."""
+    """The keys of each group that were looked up but not found."""
 
 
 def run_double(
@@ -94,7 +94,7 @@ def run_double(
 
 
 def step_line(optimizer: torch.optim.Optimizer) -> SourceLocation | None:
-    """Where the user's step begins, whatever is wrapped around it; None for one of torch's own."""
+    """Return the first line of the user's step, under any wrappers around it; None for a step of torch's own."""
     return source.of_function(inspect.unwrap(type(optimizer).step))
 
 
@@ -107,7 +107,7 @@ def demanded_by_step(optimizer: torch.optim.Optimizer) -> str | None:
 
 
 def _double(optimizer: torch.optim.Optimizer, read: dict[str, None]) -> tuple[Any, dict[str, Any]]:
-    """An object of a class that is the optimizer's, but for noting what is read; and its attributes."""
+    """Return an object of a class like the optimizer's that notes reads, and its attributes."""
     kind: Any = type(optimizer)
     plain: Callable[[Any, str], Any] = kind.__getattribute__
 
@@ -123,7 +123,7 @@ def _double(optimizer: torch.optim.Optimizer, read: dict[str, None]) -> tuple[An
 
 
 def _members(value: Any) -> tuple[Any, list[Any]]:
-    """A value and, of a container, what is in it now: members, or keys and values in turns."""
+    """Return a value and, for a container, its current content: members, or keys and values in turns."""
     if isinstance(value, (list, tuple, set)):
         return cast(Any, value), list(cast("list[Any]", value))
     if isinstance(value, dict):

@@ -1,7 +1,8 @@
-"""From an optimizer of the user's to a function of the nn dialect: traced twice, from no state and from the state that it makes.
+"""The trace of a user's optimizer to a function of the nn dialect: it is traced twice, from no state and from the state
+that it makes.
 
-Both steps must be one function, the state apart; then it is every step. What the step reads of the param groups stays alive as
-meta slots, what it compares them with are conditions, and the state is bound as torch's own is.
+Both steps must be one function, except for the state; then it is every step. Numbers that the step reads from the param
+groups become meta slots, comparisons with them become conditions, and the state is bound like torch's own.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from aicf_mlir.passes.autodiff import differentiate
 
 @dataclass(frozen=True)
 class OptimizerTrace:
-    """What is known of a traced optimizer beside its param groups."""
+    """A traced optimizer: the facts about it beyond its param groups."""
 
     function: func.FuncOp
-    """Private: what a step does to parameters and states."""
+    """The private function that a step applies to parameters and states."""
     groups: list[Group]
     optimizer: torch.optim.Optimizer
     first_group: int
-    """The number of its first param group among those of the step."""
+    """The number of its first param group among all groups of the step."""
     parameters: list[torch.Tensor]
     beginnings: Mapping[tuple[str, str], tuple[Initial, Sequence[torch.Tensor]]]
     """By parameter and key: how a state begins, of these parameters."""
@@ -52,7 +53,7 @@ class OptimizerTrace:
     """The states that are Python numbers to the optimizer."""
     conditions: Sequence[Condition]
     skeletons: Sequence[Mapping[str, tuple[object, ...]]]
-    """Of each group: of the entries that the step reads numbers of, what is no number."""
+    """The members that are no numbers, in those entries of each group that the step reads numbers of."""
     reads: list[Read]
 
     def beginning(self, param: str, key: str) -> torch.Tensor:
@@ -61,7 +62,7 @@ class OptimizerTrace:
         return initial([parameter.detach() for parameter in parameters])
 
     def check(self) -> None:
-        """Raise GuardError if the numbers of the param groups have become such that the step would be another one."""
+        """Raise GuardError if the numbers of the param groups have changed so that the step would be a different one."""
         settings = settings_of(self.optimizer, self.first_group)
         values = {name: value for each in settings for name, value in each.values.items()}
         for each, before in zip(settings, self.skeletons, strict=True):
@@ -92,8 +93,7 @@ def trace_optimizer(
     device: torch.device,
     first_group: int = 0,
 ) -> OptimizerTrace:
-    """
-    Trace the step of `optimizer` for the parameters in `names`, those with a gradient, as the function `function`.
+    """Trace the step of `optimizer` for the parameters in `names`, which have a gradient, as the function `function`.
 
     `first_group` is the number of its first param group among those of a step that has several optimizers.
 
@@ -170,7 +170,7 @@ def trace_optimizer(
 
 
 def with_gradient(step: func.FuncOp, names: Mapping[torch.Tensor, str]) -> dict[torch.Tensor, str]:
-    """Those of the parameters in `names` that the loss of a step gives a gradient: an optimizer passes over the others."""
+    """Return the parameters in `names` to which the loss of a step gives a gradient: an optimizer passes over the others."""
     module = ModuleOp([step.clone()])
     (copy,) = steps(module)
     differentiate(copy)
@@ -194,7 +194,7 @@ def _slots(settings: Sequence[GroupSettings]) -> list[str]:
 
 
 def _numbers_read(graph: OptimizerGraph, states: int) -> list[bool]:
-    """Of each number, whether a result depends on it."""
+    """Return for each number True if a result depends on it."""
     live, pending = set[Node](), list(graph.results)
     while pending:
         node = pending.pop()
@@ -250,7 +250,9 @@ def _without_unused(function: func.FuncOp) -> func.FuncOp:
 
 
 def _reads(graph: OptimizerGraph, read: Mapping[str, bool]) -> list[Read]:
-    """What the step reads beside live numbers: other entries of the groups, the optimizer's attributes, what its code reaches."""
+    """Return the step's reads besides live numbers: other entries of the groups, the optimizer's attributes, places its
+    code reaches.
+    """
     module = graph.module
     title = type(module.optimizer).__name__
     entries = [

@@ -1,6 +1,6 @@
-"""The certificate of a captured step: is what runs what was planned, what was captured, and what the model says?
+"""The certificate of a captured step: does it run the planned launches, the captured graph, and the model's meaning?
 
-Everything happens on the arenas of the step, which end as they began, whatever is raised on the way. Neither `opt.state` nor a
+Everything happens on the arenas of the step, which end as they began, even after an error. Neither `opt.state` nor a
 param group is touched. Ctrl-C is obeyed when all memory is back.
 """
 
@@ -32,8 +32,8 @@ def certify(
 ) -> Certificate:
     """Run every check on a captured step whose inputs are loaded; its memory ends as it began.
 
-    `found` is what the comparison with torch has found, which needs the user's objects and comes first;
-    `uncompared` is why there was no such comparison.
+    `found` is the result of the comparison with torch, which needs the user's objects and comes first. `uncompared` is
+    the reason if there was none.
     """
     findings = [*found, *check_plan(subject), *check_binding(subject)]
     with held():

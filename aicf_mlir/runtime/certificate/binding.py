@@ -1,4 +1,4 @@
-"""The plan as text against its own rules, and against what is bound."""
+"""The plan as text, checked against its own rules and against the bound objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_plan(subject: Subject) -> list[Finding]:
 
 
 def check_binding(subject: Subject) -> list[Finding]:
-    """Arenas, slots, launches and constants are those of the plan's text."""
+    """Check that arenas, slots, launches and constants match the plan's text."""
     text, bound = subject.text, subject.program
     findings: list[Finding] = []
     for index, (wanted, got) in enumerate(zip(text.launches, bound.launches, strict=False)):

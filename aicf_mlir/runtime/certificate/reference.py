@@ -1,4 +1,4 @@
-"""One step of the device against the meaning of the model, and where on the way down the two part.
+"""One step of the device compared with the meaning of the model, and the stage at which the two begin to differ.
 
 The device and the interpreter of the pure step get the same arguments, with hyperparameters that the step has not seen before.
 Where they disagree, the stages between them are interpreted too: the first that changes the meaning is named, or else the launch.
@@ -33,7 +33,7 @@ from aicf_mlir.runtime.certificate.tolerance import RUNS, fault, perturbed
 from aicf_mlir.runtime.program import Slot
 
 MEANING = ("step", "nn")
-"""The stage that says what a step computes: the model, its gradients and the optimizer, still pure; or the model alone."""
+"""The stages that define the computation of a step: model, gradients and optimizer, still pure; or the model alone."""
 
 BETWEEN = ("lowered", "fused", "kernel")
 """The stages from there to the plan."""
@@ -93,7 +93,7 @@ def check_reference(subject: Subject, start: Saved, steps: int) -> list[Finding]
 
 
 def _other_formulas(subject: Subject) -> list[Finding]:
-    """What a plan from outside computes by other formulas, where this batch has not shown it."""
+    """Return the computations for which an external plan uses other formulas, if this batch has not shown it."""
     comparison = subject.comparison
     if comparison is None or not comparison.results:
         return []
@@ -107,7 +107,7 @@ def _other_formulas(subject: Subject) -> list[Finding]:
 
 
 def read_arguments(subject: Subject) -> dict[Key, Array]:
-    """What the step is about to read, by role and name."""
+    """Return the values that the step is about to read, by role and name."""
     slots = subject.program.slots.values()
     return {(s.role, s.name): subject.read(place_of(s)) for s in slots if _is_argument(s)}
 
@@ -117,7 +117,7 @@ def _is_argument(slot: Slot) -> bool:
 
 
 def _wrong(expected: Interpreted, ours: Callable[[Key], Array]) -> str:
-    """Which results are wrong and by how much, or nothing."""
+    """Return the wrong results and their errors, or nothing."""
     faults = [
         f"{key[0]} {key[1]!r}: {why}" for key in expected.results if (why := expected.fault(key, ours(key)))
     ]
@@ -165,7 +165,7 @@ def interpret(module: ModuleOp, arguments: Mapping[Key, Array]) -> Interpreted:
 
 
 def narrows(op: Operation) -> bool:
-    """Whether all that `op` does is to round to a type of fewer bits."""
+    """True if `op` only rounds to a type of fewer bits."""
     if not isinstance(op, nn.CastOp):
         return False
     names = [element_name(element_type(value)) for value in (op.operands[0], op.results[0])]
@@ -218,7 +218,7 @@ def _new_op(above: Interpreted, module: ModuleOp, here: Interpreted) -> tuple[in
 def _wrong_launch(
     subject: Subject, before: Saved, expected: Interpreted, ops: list[KernelOp]
 ) -> tuple[str, Culprit | None]:
-    """Run the launches one by one; the first whose outputs are not those of its op in stage 'kernel'."""
+    """Run the launches one by one; return the first whose outputs differ from its op's in stage 'kernel'."""
     subject.restore(before)
     subject.poison(EAGER_POISON)
     missing = set(range(len(ops)))
@@ -229,7 +229,7 @@ def _wrong_launch(
         outputs = [subject.read(place) for place in launch["outputs"]]
         place = subject.place_in_own_plan(index)
         if place is None or place >= len(ops):
-            if place is not None and op_name == "copy":  # what bufferize adds at the end
+            if place is not None and op_name == "copy":  # bufferize adds this at the end
                 continue
             return "; the plan has a launch that no op of stage 'kernel' stands for", subject.culprit(index)
         op = ops[place]

@@ -11,7 +11,7 @@ from aicf_mlir.runtime.certificate.report import Culprit, Finding
 from aicf_mlir.runtime.certificate.subject import Saved, SlotSpec, Subject, layout_of, place_of
 
 EAGER_POISON, REPLAY_POISON = 0xFF, 0x41
-"""NaN in every float type; and a plausible number in every type. What reads undefined memory sees two values."""
+"""The bytes NaN in every float type, and a plausible number in every type. A read of undefined memory sees two values."""
 
 
 def check_replay(subject: Subject, start: Saved, steps: int) -> list[Finding]:
@@ -37,7 +37,7 @@ def check_replay(subject: Subject, start: Saved, steps: int) -> list[Finding]:
 
 
 def _step(subject: Subject, run: Callable[[], None], poison: int, perturbed: int | None = None) -> bytes:
-    """One step after poison; the digest of what it leaves."""
+    """Run one step after poison; return the digest of the result."""
     if perturbed is not None:
         subject.perturb(perturbed)
     subject.poison(poison)

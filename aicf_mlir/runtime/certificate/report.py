@@ -1,4 +1,4 @@
-"""What a certificate says: for each check, that it holds, or what was found and at which launch."""
+"""The content of a certificate: for each check, that it holds, or the finding and its launch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CHECKS: dict[str, str] = {
     "reference": "a step computes what the model says, with values of the hyperparameters that it has not seen",
     "torch": "a step changes what torch's own eager step changes, and by as much",
 }
-"""What is checked, in this order."""
+"""The checks, in this order."""
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """The launch behind a finding."""
+    """The launch that causes a finding."""
 
     launch: str
     """Its symbol in the plan."""
@@ -57,13 +57,13 @@ class Certificate:
     """Per step: parameters, optimizer state, meta slots, buffers, gradients and outputs."""
     findings: tuple[Finding, ...]
     plan: str | None = None
-    """Of which file the plan is, and in what it differs from the step's own; None for the step's own."""
+    """The file of the plan, and its differences from the step's own; None for the step's own."""
     uncompared: str | None = None
     """Why the check "torch" was not made; None where it was."""
 
     @property
     def equal(self) -> bool:
-        """Whether every check holds."""
+        """True if every check holds."""
         return not self.findings
 
     def __bool__(self) -> bool:
@@ -71,11 +71,11 @@ class Certificate:
         return self.equal
 
     def of(self, check: str) -> list[Finding]:
-        """What was found by one of `CHECKS`."""
+        """Return the findings of one of `CHECKS`."""
         return [finding for finding in self.findings if finding.check == check]
 
     def to_text(self) -> str:
-        """A line for each check, and below it what was found."""
+        """Return a line for each check, and its findings below it."""
         verdict = "equal" if self.equal else "DIFFERS"
         lines = [
             f"{self.name} on {self.device}: {verdict}"

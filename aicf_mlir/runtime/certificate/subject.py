@@ -39,9 +39,9 @@ class Subject:
 
     name: str
     program: Program
-    """What is bound."""
+    """The bound program."""
     text: Program
-    """What the plan's text says, with the same addresses where memory is shared with other steps."""
+    """The program that the plan's text describes, with the same addresses where memory is shared with other steps."""
     stages: Mapping[str, ModuleOp]
     """The step after each stage of the pipeline."""
     arenas: Mapping[str, _C.Arena]
@@ -50,15 +50,15 @@ class Subject:
     device: str
     stream: int
     plan_file: PlanFile | None = None
-    """Where the plan comes from, if it is not the step's own."""
+    """The source of the plan, if it is not the step's own."""
 
     @property
     def comparison(self) -> Comparison | None:
-        """The plan beside the step's own, if it is not that."""
+        """The comparison of the plan with the step's own, if it is not that."""
         return None if self.plan_file is None else self.plan_file.comparison
 
     def place_in_own_plan(self, index: int) -> int | None:
-        """Where the launch at `index` stands in the step's own plan, by its name; None for one that is not there."""
+        """Return the position of the launch at `index` in the step's own plan, by its name; None if it is not there."""
         if (comparison := self.comparison) is None:
             return index
         return comparison.places.get(self.launch_ops[index].symbol)
@@ -88,7 +88,7 @@ class Subject:
         return copies
 
     def restore(self, saved: Saved) -> None:
-        """Put back what `save` copied."""
+        """Restore the memory that `save` copied."""
         for name, copy in saved.items():
             self.arenas[name].copy_from(copy, self.stream)
 
@@ -135,7 +135,7 @@ class Subject:
     def host_metas(self) -> list[Slot]:
         """The meta slots that the host writes and no launch does, in the order of the plan; and frozen numbers.
 
-        A number of Python that is a meta slot is such a frozen tensor: 0-d, of a float type.
+        A Python number that is a meta slot is a frozen tensor of this kind: 0-d, of a float type.
         """
         written = {place[:2] for launch in self.program.launches for place in launch["outputs"]}
         slots = self.program.slots.values()
@@ -173,16 +173,16 @@ class Subject:
 
 
 def layout_of(place: SlotSpec) -> Layout:
-    """Where the elements lie from the offset on."""
+    """Return the layout of the elements from the offset on."""
     shape = tuple(place[3])
     return Layout.dense(shape) if len(place) == 4 else Layout(shape, tuple(place[4]))
 
 
 def place_of(slot: Slot) -> SlotSpec:
-    """Where a slot is."""
+    """Return the place of a slot."""
     return slot.arena, slot.offset, slot.dtype, slot.shape
 
 
 def source_of(op: Operation) -> str:
-    """The user's line and layer behind an op."""
+    """Return the user's line and layer that an op comes from."""
     return str(origin(op) or "no source line")

@@ -1,4 +1,4 @@
-"""How far from the reference a result may be: what rounding alone does to this very program.
+"""The allowed distance of a result from the reference: the effect of rounding alone on this very program.
 
 The reference interpreter runs again on arguments that are moved by up to two units in the last place. A result may be as far off
 as the worst of those runs, three times over, plus 25 units in the last place of its scale.

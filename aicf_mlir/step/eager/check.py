@@ -1,4 +1,4 @@
-"""A compiled step beside torch's own, from the same state, step by step."""
+"""A compiled step compared with torch's own, from the same state, step by step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from aicf_mlir.step.eager.ties import FirstOfEqual
 from aicf_mlir.step.eager.torch_step import Results, TorchStep
 
 RUNS = 4, 24
-"""Runs of torch from a moved state, which show what rounding does to this very step; the more of them where a tensor differs.
+"""The number of torch runs from a moved state, which show the effect of rounding on this very step; the larger number
+is used if a tensor differs.
 
 Where an update divides a small gradient by its own size, an element may be moved further than all of a few runs show.
 """
@@ -28,13 +29,15 @@ Where an update divides a small gradient by its own size, an element may be move
 FLOOR = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 """Always allowed, relative to the scale of a tensor, by the type of a parameter."""
 LOW_UNITS = 2.0
-"""Units in the last place of what products compute in: rounding of intermediate values that no moved parameter stands for."""
+"""Units in the last place of the products' type: rounding of intermediate values that no moved parameter represents."""
 NOISE = 0.05
-"""Of a state's element: if it misses by more, though the state as a whole is right, an update may divide noise by noise."""
+"""The relative error of a state's element above which an update may divide noise by noise, though the state as a whole
+is right.
+"""
 
 
 GRADIENT = "gradient of "
-"""What the names of gradients begin with, in front of the parameter's."""
+"""The prefix of gradient names, followed by the parameter's name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,17 +49,17 @@ class Contender:
     run: Callable[[], Results]
     """One step further."""
     gradients: Callable[[], Mapping[str, torch.Tensor]]
-    """Those of the last step by parameter name, if the step keeps them."""
+    """The gradients of the last step by parameter name, if the step keeps them."""
     keep: Callable[[], object]
     put_back: Callable[[object], None]
-    """What `keep` has given."""
+    """Restores the state that `keep` has returned."""
     layer: Callable[[LayerOutputs, Sequence[str]], str | None]
-    """The first layer that differs, from what torch's layers gave and the names of the tensors that differ."""
+    """The first layer that differs, found from the outputs of torch's layers and the names of the tensors that differ."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one run has changed."""
+    """The changes made by one run."""
 
     results: dict[str, torch.Tensor]
     before: dict[str, torch.Tensor]
@@ -64,7 +67,7 @@ class Seen:
     gradients: dict[str, torch.Tensor]
 
     def value(self, name: str) -> torch.Tensor | None:
-        """What is compared: the movement of parameters and buffers, everything else as it is."""
+        """Return the value to compare: the movement of parameters and buffers, everything else as it is."""
         if name in self.results:
             return self.results[name]
         if name.startswith(GRADIENT):
@@ -75,7 +78,7 @@ class Seen:
         return now - before if before is not None and is_moved(name) and before.shape == now.shape else now
 
     def fills_in(self, name: str) -> bool:
-        """Whether it is a buffer that had no value before."""
+        """True if it is a buffer that had no value before."""
         has_value = [
             (held := of.get(name)) is not None and held.numel() > 0 for of in (self.before, self.after)
         ]
@@ -83,7 +86,7 @@ class Seen:
 
 
 def is_moved(name: str) -> bool:
-    """Whether the change of a tensor says more than its value: a rate that is 1 % off shows there."""
+    """True if the change of a tensor tells more than its value: a rate that is 1 % off shows there."""
     return name.startswith(("parameter", "buffer"))
 
 
@@ -97,8 +100,8 @@ def beside_torch(
 ) -> Comparison:
     """Compare `steps` steps, each from the contender's own state; the state afterwards is the caller's to put back.
 
-    `exact` makes the same step in f64 of the live objects as they are, without its update if asked. With it that step is the
-    truth, and the compiled step may be three times as far from it as torch.
+    `exact` makes the same step in f64 of the live objects as they are, without its update if asked. With `exact`, that
+    step is the reference, and the compiled step may be three times as far from it as torch.
     """
     rows: list[Difference] = []
     layer: str | None = None
@@ -137,10 +140,12 @@ def beside_torch(
 
 
 def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> Seen:
-    """One step of torch; with a `seed`, from parameters and inputs that are moved by up to `unit`. Its caller puts back.
+    """Run one step of torch; with a `seed`, from parameters and inputs that are moved by up to `unit`. The caller puts
+    the state back.
 
-    Attention is computed as torch defines it: its fused CPU kernel is wrong where all scores of a row are huge, in f64 too,
-    and fused kernels draw their dropout inside of themselves. Of equal elements the first comes first, which torch leaves open.
+    Attention is computed as torch defines it: its fused CPU kernel is wrong where all scores of a row are huge, in f64
+    too, and fused kernels draw their dropout inside of themselves. Equal elements keep their order, which torch leaves
+    open.
     """
     with live.kept():
         batch = live.batch
@@ -225,7 +230,9 @@ def _owner(name: str) -> str:
 
 
 def _by_parameter(live: Live, values: Mapping[torch.dtype, float]) -> dict[str, float]:
-    """By the name of each parameter in a report, what belongs to its type; under "" the largest, for everything else."""
+    """Return the value for each parameter's type by the parameter's name in a report; under "" the largest, for
+    everything else.
+    """
     found = {name: values[p.dtype] for name, p in live.trained.items() if p.dtype in values}
     rest = max(found.values(), default=values[torch.float32])
     return {"": rest, **{f"parameter {name!r}": value for name, value in found.items()}}

@@ -1,4 +1,5 @@
-"""Torch with the random numbers of a compiled step: each op of torch that draws gets what the trace draws in its place.
+"""Torch with the random numbers of a compiled step: each drawing op of torch gets the numbers that the trace draws in
+its place.
 
 A compiled step draws at sites, numbered in the order in which the forward meets them; torch draws in the same order. So the n-th
 draw of torch gets the numbers of the n-th site, of the step at hand, and dropout keeps the same elements in both. A draw from a
@@ -24,7 +25,7 @@ from aicf_mlir.interpreters.numerics import Array, widen
 
 @contextmanager
 def drawn_as(ops: Sequence[RandomizedOp], random: torch.Tensor | None) -> Generator[Callable[[], None]]:
-    """Around a step of torch: what it draws is what `ops` draw. The block calls what it gets between two micro-batches."""
+    """Run a step of torch that draws the numbers of `ops`. The block calls the yielded function between two micro-batches."""
     if not ops or random is None:
         yield lambda: None
         return
@@ -43,7 +44,7 @@ class Draws(TorchDispatchMode):
         self._random = random
         self._next = 0
         self._taken: dict[bytes, RandomizedOp] = {}
-        """By the state of torch's generator: a checkpoint puts it back in front of what it computes again."""
+        """The draws by the state of torch's generator: a checkpoint restores it before it computes again."""
 
     def next_step(self) -> None:
         """Go on with the next micro-batch: the same sites of a further step."""
@@ -85,7 +86,7 @@ class Draws(TorchDispatchMode):
         return rule(self, {**named, "self": result})
 
     def kept(self, shape: Sequence[int], p: float) -> torch.Tensor:
-        """Where an element is kept that is dropped with the probability `p`: 1, elsewhere 0."""
+        """Return 1 for kept elements and 0 for elements that are dropped with the probability `p`."""
         op = self._take()
         if isinstance(op, DropoutOp):
             if not math.isclose(op.p.value.data, p, rel_tol=1e-6, abs_tol=1e-6):
@@ -126,7 +127,7 @@ class Draws(TorchDispatchMode):
 
 
 def _draws(named: Mapping[str, Any]) -> bool:
-    """Whether a call draws at all: attention that drops nothing does not, nor dropout in evaluation mode."""
+    """True if a call draws at all: attention that drops nothing does not, nor dropout in evaluation mode."""
     return (
         named.get("dropout_p") != 0.0
         and named.get("train") is not False
@@ -200,7 +201,7 @@ RULES: Mapping[str, Callable[[Draws, Mapping[str, Any]], Any]] = {
     "randint_like": _into(_randint),
     "rrelu_with_noise": _rrelu,
 }
-"""By the name of an op that draws: what it gives. Any other is refused, and the step is not compared."""
+"""The result of each op that draws, by its name. Any other op is refused, and the step is not compared."""
 
 OF_NO_TENSOR = frozenset({"rand", "rand_like", "randn", "randn_like", "randint", "randint_like"})
-"""Those that make the tensor that they fill."""
+"""The ops that make the tensor that they fill."""

@@ -1,4 +1,4 @@
-"""A step of torch in float64 on the host, by the code of a model that is written in anything else and lies anywhere.
+"""A step of torch in float64 on the host, by the code of a model in any type on any device.
 
 While the user's code runs, each tensor that reaches torch is replaced by a copy in float64 on the host, always the same one for
 the same tensor; so are types and devices that the code names. The model, its optimizer and their memory stay as they are.
@@ -122,7 +122,9 @@ def in_double(live: Live, loop: TrainingLoop, is_skipped: bool) -> tuple[Live, C
 
 
 def _optimizer_of(mode: InDouble, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The same optimizer over stand-ins, without its hooks and what a scheduler or a compiled step has put around its `step`."""
+    """Return the same optimizer over stand-ins, without its hooks and the wrappers of a scheduler or a compiled step
+    around its `step`.
+    """
     made: Any = object.__new__(type(optimizer))
     for key, value in vars(optimizer).items():
         if key not in ("step", AFTER):

@@ -1,4 +1,4 @@
-"""Whether a tensor is torch's up to rounding.
+"""A test that a tensor equals torch's up to rounding.
 
 Torch runs again from parameters and inputs that are moved by a unit in the last place. A tensor may be three times as far from
 torch as the worst of those runs, plus a few units in the last place of its scale. Two rules hold together: for the root mean
@@ -14,12 +14,12 @@ import torch
 
 FACTOR = 3.0
 OWN_SPREAD, COMMON_SPREAD = 12.0, 4.0
-"""One element may miss by so many times what its own runs differ by, and those of the tensor on average."""
+"""The allowed error of one element, in multiples of the spread of its own runs and of the tensor's average spread."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """How far a tensor is from torch's."""
+    """The distance of a tensor from torch's."""
 
     error: float
     allowed: float
@@ -35,10 +35,11 @@ def judge(
     kindred: float = 0.0,
     decided: torch.Tensor | None = None,
 ) -> Judged:
-    """`ours` beside `truth`, both in f64 on the host; `relative` to its scale an error is always allowed.
+    """Compare `ours` with `truth`, both in f64 on the host; an error of `relative` times its scale is always allowed.
 
-    `kindred` is the largest scale among tensors of its kind: what cancels to nothing is as exact as what it is made of.
-    `slack` is allowed for each element beside that. Elements that are not `decided` are left out: rounding alone chooses them.
+    `kindred` is the largest scale among tensors of its kind: a sum that cancels to nothing is as exact as its terms.
+    `slack` is allowed for each element in addition. Elements that are not `decided` are left out: rounding alone
+    chooses them.
     """
     if ours.shape != truth.shape:
         return Judged(torch.inf, 0.0, f"has shape {list(ours.shape)}, torch's has {list(truth.shape)}")
@@ -77,7 +78,9 @@ def judge(
 
 
 def decided_by(gradient: torch.Tensor, runs: Sequence[torch.Tensor], unit: float) -> torch.Tensor:
-    """Where a gradient is more than rounding: an optimizer that divides by its size makes full steps of the noise elsewhere."""
+    """Return a mask of elements whose gradient exceeds rounding: elsewhere an optimizer that divides by its size makes
+    full steps of noise.
+    """
     if not runs:
         return torch.ones_like(gradient, dtype=torch.bool)
     noise = torch.stack([(run - gradient).abs() for run in runs]).amax(0)

@@ -1,4 +1,4 @@
-"""Which layer differs first: what torch's layers have given beside what the trace says of them."""
+"""The first layer that differs: the outputs of torch's layers compared with the trace's values."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class LayerOutputs:
     def __init__(self, layers: Mapping[str, torch.nn.Module]):
         self._layers = layers
         self.found: list[tuple[str, torch.Tensor]] = []
-        """As `encoder.3.attn: Linear`, with a copy of what it gave."""
+        """The layers as `encoder.3.attn: Linear`, each with a copy of its output."""
         self._handles: list[Any] = []
 
     @staticmethod
     def of(model: torch.nn.Module) -> LayerOutputs:
-        """Those of `model`."""
+        """Record the outputs of the layers of `model`."""
         parts: list[tuple[str, torch.nn.Module]] = [*model.named_modules()]
         return LayerOutputs(
             {
@@ -85,7 +85,7 @@ class LayerOutputs:
 def agreement(
     expected: Mapping[SSAValue, Array], runs: Sequence[Mapping[SSAValue, Array]]
 ) -> Callable[[SSAValue, Array], bool]:
-    """Whether what torch gave is a value of the trace, up to a hundred times what rounding does to it."""
+    """True if an output of torch's is a value of the trace, up to a hundred times its rounding error."""
 
     def agrees(value: SSAValue, given: Array) -> bool:
         truth = np.asarray(expected[value], np.float64)

@@ -1,4 +1,4 @@
-"""What a step of torch on live objects can change: looked at by name, and put back."""
+"""The live objects that a step of torch can change: read by name, and restored."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Live:
     trained: Mapping[str, torch.nn.Parameter]
     """By name."""
     others: Mapping[str, torch.Tensor]
-    """By name: what else of the user's the step reads or updates."""
+    """The other tensors of the user's that the step reads or updates, by name."""
     optimizers: Sequence[torch.optim.Optimizer]
     batch: Any
-    """In the form in which the step takes it; a list where it accumulates."""
+    """The batch in the form in which the step takes it; a list if it accumulates."""
 
     def observed(self) -> dict[str, torch.Tensor]:
-        """Copies, by what they are called in a report, of all that a step may change."""
+        """Return copies of all that a step may change, by the names used in a report."""
         found = {f"parameter {name!r}": parameter for name, parameter in self.trained.items()}
         others = {**self.others, **self.buffers}  # a buffer may be another tensor by now
         found |= {f"buffer {name!r}": tensor for name, tensor in others.items() if name not in self.trained}
@@ -52,7 +52,7 @@ class Live:
         }
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        """Copies of what torch has left in `.grad`, by the parameter's name in a report."""
+        """Return copies of the gradients that torch has left in `.grad`, by the parameter's name in a report."""
         held = {name: parameter.grad for name, parameter in self.trained.items()}
         return {f"parameter {name!r}": on_host(grad) for name, grad in held.items() if grad is not None}
 
@@ -138,5 +138,5 @@ def moved(tensors: Iterable[torch.Tensor], unit: float, generator: torch.Generat
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has only whole numbers, as class indices and masks have: those are exact."""
+    """True if a tensor has only whole numbers, as class indices and masks have: those are exact."""
     return not tensor.is_floating_point() or bool((tensor == tensor.round()).all())

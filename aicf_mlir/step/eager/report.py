@@ -1,4 +1,6 @@
-"""What a comparison with torch says: each tensor with its error, what rounding allows, and the layer that differs first."""
+"""The result of a comparison with torch: each tensor with its error, the error that rounding allows, and the first
+layer that differs.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ class Difference:
     step: int
     """Counted from 1."""
     name: str
-    """As "loss", "parameter '0.weight'", "state 'exp_avg' of '0.weight'"."""
+    """The name, such as "loss", "parameter '0.weight'", "state 'exp_avg' of '0.weight'"."""
     error: float
     """Root mean square of the difference, or infinity where NaN or infinity are at other places."""
     allowed: float
-    """What rounding explains, in the same unit."""
+    """The error that rounding explains, in the same unit."""
     why: str = ""
     """Empty for a tensor that agrees."""
 
@@ -40,7 +42,7 @@ class Comparison:
     layer: str | None = None
     """The first layer, in the order in which the model runs, that differs."""
     exact: bool = False
-    """Whether torch computed in float64 on the host."""
+    """True if torch computed in float64 on the host."""
 
     @property
     def differences(self) -> list[Difference]:
@@ -49,7 +51,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether every tensor agrees."""
+        """True if every tensor agrees."""
         return not self.differences
 
     def __bool__(self) -> bool:
@@ -57,7 +59,7 @@ class Comparison:
 
     @property
     def message(self) -> str:
-        """What differs, in one sentence; empty where all agrees."""
+        """Return the differences in one sentence; empty if all tensors agree."""
         if self.equal:
             return ""
         first = self.differences[0].step
@@ -68,7 +70,7 @@ class Comparison:
         return f"step {first} is not what torch does: {shown}{more}{where}"
 
     def to_text(self) -> str:
-        """The verdict, then a line for each tensor: its largest error over the steps, and what is allowed there."""
+        """Return the verdict, then a line for each tensor: its largest error over the steps, and the allowed error."""
         reference = "torch in float64 on the host" if self.exact else "torch eager"
         lines = [f"{self.name} on {self.device}, {self.steps} steps beside {reference}:"]
         lines[0] += " equal" if self.equal else " DIFFERS"

@@ -12,7 +12,7 @@ aten: Any = torch.ops.aten
 
 
 class FirstOfEqual(TorchDispatchMode):
-    """While active, `sort`, `topk` and `kthvalue` keep the order of equal elements. Values are those that torch gives anyhow."""
+    """While active, `sort`, `topk` and `kthvalue` keep the order of equal elements. Values are the same as torch's."""
 
     def __init__(self) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]

@@ -1,4 +1,4 @@
-"""One step of torch's own on the live objects: what the options of a compiled step mean in a loop that torch's users write."""
+"""One step of torch's own on the live objects: the loop in torch that the options of a compiled step correspond to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aicf_mlir.step.options.clipping import Clipping
 from aicf_mlir.step.options.loss_scaling import LossScaling
 
 Results = dict[str, torch.Tensor]
-"""What a step returns: "loss", and its outputs by name."""
+"""The result of a step: "loss", and its outputs by name."""
 
 TorchStep = Callable[[Any], Results]
 """Takes a batch, changes the live objects as a step of torch does."""
@@ -40,11 +40,13 @@ class TrainingLoop:
     scaling: LossScaling
     accumulate: int | None
     decay: float | None
-    """Of the moving average."""
+    """The decay of the moving average."""
     own: Mapping[str, torch.Tensor]
     """The tensors of the step itself, by name: averages, the scale of the loss and its counts."""
     drawn: Callable[[], AbstractContextManager[Callable[[], None]]]
-    """Around the forward of all parts: torch draws what the compiled step draws; called between two parts."""
+    """Surrounds the forward of all parts: torch draws the numbers of the compiled step; the yielded function is called
+    between two parts.
+    """
 
     def __call__(self, batch: Any) -> Results:
         results = self.forward_and_backward(batch)
@@ -74,7 +76,7 @@ class TrainingLoop:
         return loss if self.scaling.asked is None else loss * self.own[SCALE]
 
     def update(self) -> None:
-        """What follows from the gradients: limits, the optimizer, the average."""
+        """Apply the gradients: limits, the optimizer, the average."""
         (optimizer,) = self.live.optimizers
         gradients = [
             p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None

@@ -1,4 +1,4 @@
-"""What a unit in the last place is, relatively, of what a step computes in: it follows from the text of the step alone."""
+"""The relative size of a unit in the last place of a step's types: it follows from the text of the step alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.tensor_op import AnyTensor
 
 TF32 = 2.0**-10
-"""That of TF32, which no tensor has as its type."""
+"""The unit of TF32, which no tensor has as its type."""
 
 
 def unit_of(module: ModuleOp, is_cuda: bool) -> float:

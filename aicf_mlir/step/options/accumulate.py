@@ -12,7 +12,7 @@ from aicf_mlir.step.options.option import Effect
 
 @dataclass(frozen=True)
 class Accumulation(Effect):
-    """How many micro-batches a step has; None for a step of one batch."""
+    """The number of micro-batches of a step; None for a step of one batch."""
 
     count: int | None = None
 

@@ -18,11 +18,12 @@ from aicf_mlir.step.options.option import Effect
 class WeightAverage(Effect):
     """The averages of one step; none without a decay.
 
-    Each belongs to a parameter, whatever that is called, and begins as the parameter is when a step that trains it is compiled.
+    Each belongs to a parameter, under any name, and begins with the parameter's value when a step that trains it is
+    compiled.
     """
 
     def __init__(self, decay: float | None = None):
-        """Raises BindError for what is no decay."""
+        """Take a decay. Raises BindError for an invalid one."""
         self.decay = None if decay is None else real(decay, "ema")
         if self.decay is not None and not 0 <= self.decay < 1:
             raise BindError(f"ema must be a decay from 0 to below 1, as 0.999 is, got {decay!r}")
@@ -35,9 +36,10 @@ class WeightAverage(Effect):
         return cls(given["ema"])
 
     def added(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
-        """The averages, and their count. BindError where the model has a tensor of such a name.
+        """Return the traces with the averages and their count added. Raises BindError if the model has a tensor of one
+        of their names.
 
-        What is kept stays as it is: these may come to nothing, and are taken over by `adopt`.
+        The kept averages stay unchanged: the new ones may be dropped, and `adopt` takes them over.
         """
         if self.decay is None:
             return list(traces)
@@ -75,7 +77,7 @@ class WeightAverage(Effect):
 
 
 def _average(parameter: torch.Tensor, kept: torch.Tensor | None, device: torch.device) -> torch.Tensor:
-    """What is kept of a parameter, in the type that it has by now; the parameter where there is nothing of its shape."""
+    """Return the kept average of a parameter, in its current type; the parameter itself if nothing of its shape is kept."""
     if kept is not None and kept.shape == parameter.shape:
         return kept.to(parameter.dtype)
     return parameter.detach().clone(memory_format=torch.contiguous_format).to(device)

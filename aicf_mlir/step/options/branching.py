@@ -15,13 +15,13 @@ from aicf_mlir.step.options.option import Effect
 
 @dataclass(frozen=True)
 class Branching(Effect):
-    """Whether there were to be branches when a step was asked for; what is compiled of it later is alike."""
+    """The use of branches, as set when a step was requested; later compilations of the step use the same setting."""
 
     is_wanted: bool = True
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """As the environment says now."""
+        """Make it from the current environment."""
         return cls(environment.is_on(environment.BRANCHES))
 
     def passes(self, device: str) -> Mapping[str, str]:

@@ -46,7 +46,7 @@ class ClipGradNorm:
 
     @property
     def per_group(self) -> bool:
-        """Whether each param group has a limit of its own."""
+        """True if each param group has a limit of its own."""
         return isinstance(self.max_norm, (list, tuple))
 
 
@@ -57,7 +57,7 @@ class Clipping(Effect):
     norm: ClipGradNorm | None = None
     value: float | None = None
     limits: Mapping[str, StepNumber] = field(default_factory=dict[str, StepNumber])
-    """As they are now, by the names of their meta slots."""
+    """The current limits, by the names of their meta slots."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:

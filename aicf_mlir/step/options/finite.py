@@ -11,7 +11,7 @@ from aicf_mlir.step.options.option import Effect
 
 @dataclass(frozen=True)
 class FiniteCheck(Effect):
-    """Whether loss and gradients are checked."""
+    """The check of loss and gradients, on or off."""
 
     is_wanted: bool = False
 

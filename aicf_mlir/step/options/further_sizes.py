@@ -36,10 +36,10 @@ class FurtherSizes(Effect):
 
 
 class RecentPlans:
-    """Which plans of a step were used last, and so which one makes room."""
+    """The order in which plans of a step were last used; it determines the plan that makes room."""
 
     def __init__(self, most: int, first: int):
-        """At most `most` plans beside the `first` ones."""
+        """Keep at most `most` plans besides the `first` ones."""
         self.most = most
         self._first = first
         self._used: list[int] = []
@@ -58,7 +58,7 @@ class RecentPlans:
 
 
 def is_further(plan: BoundPlan, entries: Mapping[str, Any]) -> bool:
-    """Whether a batch differs from that of `plan` in the sizes of leading dimensions alone, and is not empty."""
+    """True if a batch differs from that of `plan` in the sizes of leading dimensions alone, and is not empty."""
     if entries.keys() != plan.inputs.keys():
         return False
     for name, expected in plan.inputs.items():

@@ -11,7 +11,7 @@ from aicf_mlir.step.options.option import Effect
 
 @dataclass(frozen=True)
 class KeptGradients(Effect):
-    """Whether every gradient stays readable."""
+    """The choice to keep every gradient readable."""
 
     are_kept: bool = False
 

@@ -22,7 +22,7 @@ class Locked(Effect):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """LockError for what is no lock, BindError for a lock with a plan."""
+        """Make it from arguments. Raises LockError for an invalid lock, BindError for a lock with a plan."""
         if (lock := given["lock"]) is None:
             return cls()
         if given["plan"] is not None:

@@ -1,4 +1,4 @@
-"""`loss_scale`: what the loss is multiplied by, which is a tensor of the step."""
+"""`loss_scale`: the factor of the loss, which is a tensor of the step."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from aicf_mlir.step.options.option import Effect
 
 @dataclass(frozen=True)
 class LossScale:
-    """
-    How the loss is scaled, in the words and with the defaults of torch.amp.GradScaler.
+    """The scaling of the loss, with the names and defaults of torch.amp.GradScaler.
 
-    A step with an inf or NaN in a gradient multiplies the scale by `backoff_factor`, `growth_interval` steps in a row without
-    one by `growth_factor`. With both factors 1 the scale stays. Raises BindError for what is no scale, factor or interval.
+    A step with an inf or NaN in a gradient multiplies the scale by `backoff_factor`, `growth_interval` steps in a row
+    without one by `growth_factor`. With both factors 1 the scale stays. Raises BindError for an invalid scale, factor
+    or interval.
     """
 
     init_scale: float = 2.0**16
@@ -55,7 +55,7 @@ class LossScaling(Effect):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """With "auto" the scale that the precision needs, if any."""
+        """Make it from arguments; with "auto", the scale that the precision needs, if any."""
         asked: object = given["loss_scale"]
         precision = Precision.of(given["precision"])
         by_default = asked.__class__ is str and asked == "auto"
@@ -74,7 +74,7 @@ class LossScaling(Effect):
             )
         if isinstance(
             asked, (str, bool)
-        ):  # True is a number to Python, and a scale of 1 is not what it asks for
+        ):  # Python treats True as the number 1, which is not the requested scale
             if asked != "dynamic":
                 raise BindError(f'{SCALE} must be "dynamic", a number or a LossScale, got {asked!r}')
             return cls(LossScale())
@@ -109,7 +109,7 @@ class LossScaling(Effect):
 
     @property
     def skipped(self) -> int:
-        """How many steps have been skipped; 0 where nothing is scaled. Waits for the device."""
+        """The number of skipped steps; 0 if nothing is scaled. Waits for the device."""
         return int(self._tensors[SKIPPED].item()) if self._tensors else 0
 
     def tensor(self, name: str) -> torch.Tensor:

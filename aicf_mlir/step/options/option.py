@@ -1,7 +1,7 @@
 """An option of a compiled step: its row in the table of options, and the effect that it has on a step.
 
-`Option` says how a user writes it: the keyword, its type and default, and which functions take it. `Effect` says what it does.
-`table.py` lists the options. A new one is a file with its effect, and its row.
+`Option` defines the user's side: the keyword, its type and default, and the functions that take it. `Effect` defines
+the behavior. `table.py` lists the options. A new one is a file with its effect, and its row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ REQUIRED = Parameter.empty
 
 
 class Effect:
-    """What a step does because of an option. Each method is one thing that it can do; by default it does nothing.
+    """The changes that an option makes to a step. Each method is one change that it can make; by default it does
+    nothing.
 
     An effect that is made without arguments is that of a step whose function does not take the option.
     """
@@ -55,7 +56,7 @@ class Effect:
         """Raise BindError for an output of the loss function with a name that the option uses."""
 
     def passes(self, device: str) -> Mapping[str, str]:
-        """The passes that the option asks for, with their options; `device` is such as "cpu" or "cuda:0"."""
+        """Return the passes that the option requests, with their options; `device` is for example "cpu" or "cuda:0"."""
         return {}
 
     def explained(self) -> AbstractContextManager[None]:
@@ -74,11 +75,11 @@ class Effect:
         """Keep the tensors of a step that was built of `traced`."""
 
     def begin(self, step: CompiledTrainStep) -> None:
-        """What is done with a step as soon as it is compiled."""
+        """Act on a step as soon as it is compiled."""
 
     @property
     def described(self) -> Mapping[str, str | None]:
-        """What `step.describe()` says about the option, by key."""
+        """Return the lines of `step.describe()` about the option, by key."""
         return {}
 
 
@@ -88,15 +89,15 @@ class Option:
 
     keyword: str
     type: str
-    """As it is annotated in the signature."""
+    """The annotation in the signature."""
     default: object
     doc: str
-    """What the option does, for a user."""
+    """The description of the option for a user."""
     effect: type[Effect] | None = None
     """None where the request itself reads the argument. Several options may have one effect."""
     taken_by: tuple[Entry, ...] = EVERYWHERE
     reports: tuple[str, ...] = ()
-    """The attributes of a compiled step by which a user sees what the option did."""
+    """The attributes of a compiled step that show a user the option's result."""
     apart: Mapping[Entry, tuple[str, object]] = field(default_factory=dict[Entry, tuple[str, object]])
     """Type and default in a function that has others."""
 

@@ -1,4 +1,4 @@
-"""`precision`: what a step computes in; the model and its loss are traced under it."""
+"""`precision`: the precision of a step; the model and its loss are traced under it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from aicf_mlir.step.options.accumulate import Accumulation
 from aicf_mlir.step.options.option import Effect
 
 ShapeGroup = tuple[Batch | None, int | None]
-"""What a plan is compiled for: a batch, or a size of "x" and "t"."""
+"""The form that a plan is compiled for: a batch, or a size of "x" and "t"."""
 
 
 @dataclass(frozen=True, eq=False)

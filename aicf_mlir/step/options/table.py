@@ -1,4 +1,4 @@
-"""THE table of options: what the functions that compile a step take, in the order of their signatures.
+"""THE table of options of the functions that compile a step, in the order of their signatures.
 
 The functions, the documentation (`docs/option_table.md`, `help(compile_train_step)`) and the test of signatures follow its rows.
 """
@@ -270,7 +270,7 @@ def options_of(entry: Entry) -> tuple[Option, ...]:
 
 
 def effects_of(given: Mapping[str, Any]) -> dict[type[Effect], Effect]:
-    """The effects of arguments by keyword; those of which no option is among them are as they are made without arguments."""
+    """Return the effects of arguments by keyword; an effect without an argument among them is made with its defaults."""
     kinds = [option.effect for option in OPTIONS if option.effect is not None]
     taken = {option.effect for option in OPTIONS if option.keyword in given}
     made = {kind: kind.of(given) if kind in taken else kind() for kind in dict.fromkeys(kinds)}
@@ -278,7 +278,7 @@ def effects_of(given: Mapping[str, Any]) -> dict[type[Effect], Effect]:
 
 
 def documented(entry: Entry) -> Callable[[F], F]:
-    """Put the options that a function takes behind its docstring, for `help`."""
+    """Append the options that a function takes to its docstring, for `help`."""
 
     def with_options(function: F) -> F:
         texts = [

@@ -1,4 +1,4 @@
-"""`warmup_inputs`, `warmup_runs` and `warmup_required`: what runs before a step is captured."""
+"""`warmup_inputs`, `warmup_runs` and `warmup_required`: the runs before a step is captured."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Advice:
-    """Code of tensors that says the same."""
+    """Code of tensors with the same meaning."""
 
     code: str
     note: str = ""
@@ -37,7 +37,7 @@ ADVICE: dict[str, Advice] = {
     "aten.searchsorted": Advice("(x[..., None] > boundaries).sum(-1)"),
     "aten.signbit": Advice("torch.copysign(torch.ones_like(x), x) < 0"),
 }
-"""By the name of the op."""
+"""The advice by the name of the op."""
 
 
 def advice_for(op: str) -> str:

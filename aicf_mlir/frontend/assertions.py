@@ -60,7 +60,7 @@ def raising_side(frame: FrameType) -> tuple[bool, int] | None:
     code = list(dis.get_instructions(frame.f_code))
     offsets = [each.offset for each in code]
     at, negated = bisect_right(offsets, frame.f_lasti) - 1, False
-    at += code[at].opname.startswith("CALL")  # of `item()`
+    at += code[at].opname.startswith("CALL")  # the call of `item()`
     while code[at].opname in ("UNARY_NOT", "TO_BOOL", "CACHE", "COPY", "NOP"):
         negated ^= code[at].opname == "UNARY_NOT"
         at += 1
@@ -74,7 +74,7 @@ def raising_side(frame: FrameType) -> tuple[bool, int] | None:
 
 
 def raise_at(code: list[dis.Instruction], at: int) -> int | None:
-    """The line of the `raise` that the code comes to from here on, with no branch on the way."""
+    """Return the line of the `raise` that the code reaches from here without a branch."""
     line = next((each.positions.lineno for each in code[at:] if each.positions), None)
     for each in code[at:]:
         if each.opname == "RAISE_VARARGS" and each.arg:

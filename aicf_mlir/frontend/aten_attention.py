@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: one op, or products, masks and a softmax where that op does not serve."""
+"""Scaled dot-product attention: one op, or products, masks and a softmax if that op does not apply."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 LARGEST = 256
-"""Elements of a query or a value that the kernels of every device take."""
+"""The most elements of a query or a value that the kernels of every device take."""
 
 
 def attention(call: Call) -> SSAValue:
@@ -53,7 +53,7 @@ def scale_of(call: Call) -> float:
 
 
 def whole(call: Call) -> SSAValue:
-    """By nn.attention: leading dimensions before the heads become one."""
+    """Emit nn.attention: leading dimensions before the heads become one."""
     emit = call.emit
     operands = [call.of(call[name], call.dtype) for name in ("query", "key", "value")]
     if not call["enable_gqa"]:
@@ -71,7 +71,7 @@ def whole(call: Call) -> SSAValue:
 
 
 def in_heads(shape: Sequence[int]) -> tuple[int, ...]:
-    """[.., H, rows, columns] as [batch, H, rows, columns]."""
+    """Return [.., H, rows, columns] as [batch, H, rows, columns]."""
     *batch, rows, columns = shape
     return (math.prod(batch[:-1]), batch[-1] if batch else 1, rows, columns)
 
@@ -92,7 +92,7 @@ def mask_of(call: Call, scores: Sequence[int]) -> SSAValue:
 
 
 def composed(call: Call) -> SSAValue:
-    """By products, masks and a softmax, so that the gradient follows from theirs."""
+    """Emit products, masks and a softmax; the gradient follows from theirs."""
     wide = call.wide_dtype
     query, key, value = (call.of(call[name], wide) for name in ("query", "key", "value"))
     *heads, length, size = shape_of(query)

@@ -32,7 +32,7 @@ HINT = "arithmetic on bytes (uint8); convert them before, as by .float() or .lon
 
 
 def refusal(node: Node, name: str) -> str | None:
-    """Why the op `name` of a node cannot have a tensor of bytes among its operands; None where it can, or has none."""
+    """Return the reason why the op `name` cannot have a tensor of bytes among its operands; None if it can, or has none."""
     if not any(is_bytes(operand) for operand in node.all_input_nodes) or name in MOVED:
         return None
     if is_bytes(node) or (name not in POINTWISE and name not in CONVERTED):

@@ -1,4 +1,4 @@
-"""Rows in groups, as layers of experts have them: how many there are of each, and products of each with its own matrix."""
+"""Rows in groups, as layers of experts have them: the size of each group, and its product with its own matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of `aten_table` that read and write where indices say."""
+"""The rows of `aten_table` that read and write at indices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from aicf_mlir.ir.tensor_op import shape_of
 
 
 def refused(reason: str) -> AtenRule:
-    """An op that no step can have, and why."""
+    """Return the rule for an op that no step can have, with the reason."""
 
     def row(call: Call) -> Value:
         raise Forbidden(reason)
@@ -63,7 +63,7 @@ def untrained(call: Call, found: SSAValue, rows: SSAValue, padding: int) -> SSAV
 
 
 def embedding_bag(call: Call) -> Value:
-    """Rows of the weight in bags of one size, summed, averaged, or the largest of each column."""
+    """Return rows of the weight in bags of one size, summed, averaged, or the largest of each column."""
     offsets, weights = call["offsets"], call.arguments.get("per_sample_weights")
     if call["sparse"] or call["scale_grad_by_freq"]:
         raise Forbidden("an embedding bag with sparse=True or scale_grad_by_freq=True")
@@ -93,7 +93,7 @@ def embedding_bag(call: Call) -> Value:
 
 
 def gather(call: Call) -> SSAValue:
-    """The elements that the index names along `dim`; whole slices where it is repeated over all other dimensions."""
+    """Return the elements that the index names along `dim`; whole slices if it is repeated over all other dimensions."""
     x = vector(call, call.value("self"))
     dim = dimension(call, x)
     return call.emit.reshape(gathered(call, x, call["index"], dim), call.shape)
@@ -141,7 +141,7 @@ def take_along_dim(call: Call) -> SSAValue:
 
 
 def index(call: Call) -> SSAValue:
-    """x[…, i, j, …]: the index stands where its dimensions were, in front where others stand between them."""
+    """Return x[…, i, j, …]: the index takes the place of its dimensions, or goes in front if others are between them."""
     x = call.value("self")
     if any(each is not None and is_mask(each) for each in call["indices"]):
         raise Forbidden(MASK)
@@ -152,7 +152,7 @@ def index(call: Call) -> SSAValue:
 
 
 def as_one_dimension(call: Call, x: SSAValue, place: Several, in_front: bool) -> SSAValue:
-    """`x` with the indexed dimensions as one: the first, or where they are."""
+    """Return `x` with the indexed dimensions as one: in front, or in their place."""
     shape = shape_of(x)
     others = [d for d in range(len(shape)) if d not in place.dims]
     before = [] if in_front else [d for d in others if d < place.dims[0]]
@@ -162,7 +162,7 @@ def as_one_dimension(call: Call, x: SSAValue, place: Several, in_front: bool) ->
 
 
 def index_put(call: Call) -> SSAValue:
-    """The tensor with `values` where the indices say, or added there; under a mask one number or a tensor like x."""
+    """Return the tensor with `values` at the indices, or added there; under a mask one number or a tensor like x."""
     x, values, dtype = call.value("self"), call["values"], call.expected.dtype
     given = [each for each in call["indices"] if each is not None]
     if any(is_mask(each) for each in given):
@@ -183,7 +183,7 @@ def index_put(call: Call) -> SSAValue:
 
 
 def put_under_mask(call: Call, x: SSAValue, given: list[Any]) -> SSAValue:
-    """One mask of the first dimensions of x."""
+    """Put values under one mask of the first dimensions of x."""
     mask = value_of(call, given[0])
     value = call.of(call["values"], call.expected.dtype)
     leads = call["indices"][0] is not None and len(given) == 1
@@ -326,7 +326,7 @@ def index_copy(call: Call) -> SSAValue:
 
 
 def with_slices(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue, dim: int) -> SSAValue:
-    """The tensor with `source`, repeated if need be, in the place of the slices along `dim` that a vector names."""
+    """Return the tensor with `source`, repeated if needed, in place of the slices along `dim` that a vector names."""
     shape, count = shape_of(x), shape_of(rows)[0]
     wide = (*shape[:dim], count, *shape[dim + 1 :])
     along = [count if d == dim else 1 for d in range(len(shape))]
@@ -335,7 +335,7 @@ def with_slices(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue, dim: 
 
 
 def slice_scatter(call: Call) -> SSAValue:
-    """The tensor with `src` in the place of x[start:end:step], as an assignment to a slice."""
+    """Return the tensor with `src` in place of x[start:end:step], like an assignment to a slice."""
     x, source = call.value("self"), call.of(call["src"], call.expected.dtype)
     dim, step = dimension(call, x), int(call["step"])
     size = shape_of(x)[dim]
@@ -356,7 +356,7 @@ def slice_scatter(call: Call) -> SSAValue:
 
 
 def diagonal_scatter(call: Call) -> SSAValue:
-    """The tensor with `src` in the place of a diagonal of two dimensions, which is the last dimension of `src`."""
+    """Return the tensor with `src` in place of a diagonal of two dimensions, which is the last dimension of `src`."""
     x, source = call.value("self"), call.of(call["src"], call.expected.dtype)
     rank, offset = len(shape_of(x)), int(call["offset"])
     first, second = call["dim1"] % rank, call["dim2"] % rank
@@ -365,7 +365,7 @@ def diagonal_scatter(call: Call) -> SSAValue:
     *batch, rows, columns = shape_of(x)
     if not (count := shape_of(source)[-1]):
         return call.value("self")
-    wide = rows if offset >= 0 else columns  # so many rows have an element of it, or columns
+    wide = rows if offset >= 0 else columns  # the number of rows, or columns, that have an element of it
     if wide > count:
         none = [0] * (rank - 1)
         source = call.emit.insert(nn.PadOp(source, none, [*none[1:], wide - count]))
@@ -376,7 +376,7 @@ def diagonal_scatter(call: Call) -> SSAValue:
 
 
 def one_hot(call: Call) -> SSAValue:
-    """1 where the class is that of the last dimension, else 0."""
+    """Return 1 at the class of the last dimension, else 0."""
     classes = int(call["num_classes"])
     index = value_of(call, index_below(call, call["self"], classes))
     each = call.materialize(torch.arange(classes))

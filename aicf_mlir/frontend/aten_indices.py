@@ -1,4 +1,4 @@
-"""Indices as torch takes them: known while tracing or computed, negative or not, one for each of several dimensions."""
+"""Indices as torch takes them: known while tracing or computed, negative or not, one or several dimensions at once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def is_mask(index: Known) -> bool:
 
 
 def index_below(call: Call, index: Known, size: int, wraps: bool = False) -> SSAValue | torch.Tensor:
-    """`index` in i64 and in 0..size-1: tested here, or checked in each step; with `wraps` from -size on, as in x[-1]."""
+    """Return `index` in i64 and in 0..size-1: tested here, or checked in each step; with `wraps` from -size on, as in
+    x[-1].
+    """
     if is_mask(index):
         raise Forbidden(MASK)
     if isinstance(index, torch.Tensor):
@@ -95,7 +97,7 @@ def value_of(call: Call, index: Known) -> SSAValue:
 
 @dataclass(frozen=True)
 class Several:
-    """Indices of some dimensions together, as one index of all of these as one dimension."""
+    """Indices of some dimensions together, as one index of these as one dimension."""
 
     dims: tuple[int, ...]
     """The dimensions of the indexed tensor, sorted."""
@@ -110,7 +112,7 @@ class Several:
 
 
 def several(call: Call, x: SSAValue, indices: Sequence[Any]) -> Several:
-    """The argument `indices` of index and index_put: a tensor for each dimension that is indexed, else None."""
+    """Read the argument `indices` of index and index_put: a tensor for each dimension that is indexed, else None."""
     shape = shape_of(x)
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if not given:
@@ -137,7 +139,7 @@ def _combined(call: Call, outer: Known, size: int, inner: Known) -> Known:
 
 
 def of_slices(index: Known, dim: int, shape: Sequence[int]) -> Known | None:
-    """The vector of which the index of a gather from `shape` is repeated, where it names whole slices along `dim`."""
+    """Return the vector that the index of a gather from `shape` repeats, if it names whole slices along `dim`."""
     own = shape_of_index(index)
     if (*own[:dim], *own[dim + 1 :]) != (*shape[:dim], *shape[dim + 1 :]):
         return None

@@ -1,4 +1,4 @@
-"""Rows of losses: each is an element's or a row's, then averaged or summed where torch is asked for that."""
+"""Rows of losses: each is computed per element or per row, then averaged or summed if torch does so."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def cross_entropy(call: Call) -> SSAValue:
 def nll_loss(call: Call) -> Value:
     """Minus the element of each target, times the weight of its class; and the sum of these weights.
 
-    A target has its own weight alone: in torch's decomposition the weights of all classes reach the gradient, times 0.
+    A target uses its own weight only; in torch's decomposition the weights of all classes reach the gradient, times 0.
     """
     dtype = call.result_dtype
     wide = call.wide(dtype)
@@ -86,7 +86,7 @@ def nll_loss(call: Call) -> Value:
 
 
 def binary_cross_entropy(call: Call) -> SSAValue:
-    """Weighted element by element, then averaged or summed."""
+    """The loss weighted element by element, then averaged or summed."""
     x, target = (call.of(call[each], call.expected.dtype) for each in ("self", "target"))
     for each in (x, target):
         call.emit.check_value(each, "probability", "binary_cross_entropy")
@@ -98,7 +98,7 @@ def binary_cross_entropy(call: Call) -> SSAValue:
 
 
 def of_difference(name: str, bound: str) -> AtenRule:
-    """A function of self - target that changes its form at a bound; of none that is 0, where it is the absolute value."""
+    """Return the rule for a function of self - target that changes its form at a bound; without one, the absolute value."""
 
     def row(call: Call) -> SSAValue:
         dtype = call.dtype
@@ -113,7 +113,7 @@ def of_difference(name: str, bound: str) -> AtenRule:
 def multi_margin(call: Call) -> SSAValue:
     """The sum of max(0, margin - x[target] + x[j])^p over all classes j but the target, over their number.
 
-    Scores [N, C], [C] or [], targets [N] or []. A class that is exactly at the margin has no gradient, where torch's own
+    Scores [N, C], [C] or [], targets [N] or []. A class exactly at the margin has no gradient, although torch's own
     decomposition gives it one.
     """
     scores, classes = _rows(call)
@@ -158,7 +158,7 @@ def multilabel_margin(call: Call) -> SSAValue:
 
 
 def _rows(call: Call) -> tuple[SSAValue, int]:
-    """Scores as a matrix, in the type of the sums, and the number of its columns; a 0-d tensor is the one of one class."""
+    """Return the scores as a matrix, in the type of the sums, and the number of its columns; a 0-d tensor is one class."""
     scores = call.operand("self", call.wide_dtype)
     *rows, classes = shape_of(scores) or (1,)
     return call.emit.reshape(scores, (math.prod(rows), classes)), classes
@@ -182,12 +182,12 @@ def _positive(call: Call, z: SSAValue, counts: SSAValue) -> SSAValue:
 
 
 def _shortfall(call: Call, scores: SSAValue, own: SSAValue, margin: float) -> SSAValue:
-    """By how much a score is less than `margin` below that of a target."""
+    """Return the amount by which a score is less than `margin` below that of a target."""
     return _apply(call, "add", _apply(call, "sub", call.of(margin, call.wide_dtype), own), scores)
 
 
 def _over_classes(call: Call, sums: SSAValue, classes: int) -> SSAValue:
-    """The loss of all rows from their sums."""
+    """Return the loss of all rows from their sums."""
     each = _apply(call, "div", sums, call.of(classes, call.wide_dtype))
     loss = call.reduced(each, call["reduction"])
     return call.emit.cast(call.emit.reshape(loss, call.shape), call.dtype)

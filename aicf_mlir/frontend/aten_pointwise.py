@@ -19,7 +19,7 @@ ARGUMENTS = (("self",), ("self", "other"), ("condition", "self", "other"))
 """torch's names for the operands of an op with one, two or three of them."""
 
 DIVIDING = ("floor_divide", "trunc_divide", "fmod", "remainder")
-"""Ops of two whole numbers that torch refuses where the second is 0."""
+"""Ops of two whole numbers that torch refuses if the second is 0."""
 
 AS_TENSORS = ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder", "xlogy", "xlog1py")
 """Ops that take a number as an element of the other operand's type: torch rounds it on each device.
@@ -50,7 +50,7 @@ def pointwise(name: str, *arguments: str, **parameters: str | float) -> AtenRule
 
 
 def check_divisor(call: Call, name: str, given: Any, divisor: SSAValue) -> None:
-    """A step that divides a whole number by 0 shall update nothing; one that always would is none."""
+    """Emit a check: a step that divides a whole number by 0 updates nothing; one that always would is refused."""
     if isinstance(given, (bool, int, float)):
         if not given:
             raise Forbidden(f"{name} of whole numbers by 0")
@@ -59,7 +59,7 @@ def check_divisor(call: Call, name: str, given: Any, divisor: SSAValue) -> None:
 
 
 def applied(call: Call, name: str, operands: list[Any], widely: bool = False, **parameters: Any) -> SSAValue:
-    """`nn.<name>` of tensors and numbers, in the type in which torch computes it; `widely` before it rounds."""
+    """Emit `nn.<name>` of tensors and numbers, in the type in which torch computes it; `widely` before it rounds."""
     row = ROWS[name]
     own = [value for value, each in zip(operands, row.operands, strict=True) if each not in row.masks]
     dtype = call.promoted(*own) if row.result else call.expected.dtype
@@ -105,7 +105,7 @@ def divided(call: Call) -> SSAValue:
 
 
 def whole(name: str) -> AtenRule:
-    """A function that rounds: integers are whole."""
+    """Return the rule for a function that rounds: integers are already whole."""
     of_floats = pointwise(name)
 
     def row(call: Call) -> Value:
@@ -119,7 +119,7 @@ def whole(name: str) -> AtenRule:
 
 
 def power(call: Call) -> SSAValue:
-    """By a number: of a tensor, products for small exponents."""
+    """Raise to a power: by a tensor, or by a number as products for small exponents."""
     exponent = call["exponent"]
     if isinstance(exponent, SSAValue):
         return applied(call, "pow", [call["self"], exponent], widely=True)
@@ -141,7 +141,7 @@ def square(call: Call) -> SSAValue:
 
 
 def bounded(call: Call) -> SSAValue:
-    """Between two numbers; each may be absent, or known to the step only."""
+    """Limit between two numbers; each may be absent, or known to the step only."""
     given = {name: call.arguments.get(name) for name in ("min", "max")}
     if any(isinstance(each, SSAValue) for each in given.values()):
         return clamped(call)
@@ -150,7 +150,7 @@ def bounded(call: Call) -> SSAValue:
 
 
 def clamped(call: Call) -> SSAValue:
-    """Between two tensors or numbers; each may be absent."""
+    """Limit between two tensors or numbers; each may be absent."""
     x, low, high = call["self"], call.arguments.get("min"), call.arguments.get("max")
     if low is not None and high is not None:
         return applied(call, "clamp_between", [x, low, high])
@@ -168,12 +168,12 @@ def logical(name: str) -> AtenRule:
 
 
 def masked_fill(call: Call) -> SSAValue:
-    """`value` where the mask holds."""
+    """Put `value` under the mask."""
     return applied(call, "where", [call["mask"], call["value"], call["self"]])
 
 
 def parametric_relu(call: Call) -> SSAValue:
-    """A weight for each channel, which is the second dimension."""
+    """Emit PReLU with a weight for each channel, which is the second dimension."""
     x, weight = call.value("self"), call.value("weight")
     rank, channels = len(shape_of(x)), math.prod(shape_of(weight))
     if len(shape_of(weight)) <= 1 and rank > 1:
@@ -182,13 +182,13 @@ def parametric_relu(call: Call) -> SSAValue:
 
 
 def log_sigmoid_forward(call: Call) -> Value:
-    """The second result is of no use here."""
+    """Emit log_sigmoid; its second result is not needed here."""
     x = call.of(call["self"], call.expected[0].dtype)
     return call.emit.insert(CLASSES["log_sigmoid"](x)), None
 
 
 def with_product(name: str) -> AtenRule:
-    """Self + value * tensor1 · tensor2, or a quotient in the place of the product; rounded once."""
+    """Return the rule for self + value * tensor1 · tensor2, or with a quotient instead of the product; rounded once."""
 
     def row(call: Call) -> SSAValue:
         wide = call.wide_dtype

@@ -46,13 +46,13 @@ def calculated(call: Call, name: str, *operands: SSAValue | float) -> SSAValue:
 
 
 def dropout(call: Call) -> Value:
-    """Off in evaluation mode."""
+    """Emit dropout; it is off in evaluation mode."""
     name = "self" if "self" in call.arguments else "input"
     return call[name] if call["train"] is False else drop(call, call.value(name), float(call["p"]))
 
 
 def native_dropout(call: Call) -> Value:
-    """Dropout whose second result, the mask, is of no use here."""
+    """Emit dropout whose second result, the mask, is not needed here."""
     return dropout(call), None
 
 
@@ -96,12 +96,12 @@ def alpha(call: Call, shape: Sequence[int]) -> Value:
 
 
 def below(call: Call, uniform: SSAValue, limit: SSAValue | float, dtype: torch.dtype) -> SSAValue:
-    """1 where a number is below the limit, else 0."""
+    """Return 1 for numbers below the limit, else 0."""
     return call.emit.cast(calculated(call, "lt", uniform, limit), dtype)
 
 
 def uniform(call: Call) -> SSAValue:
-    """Between 0 and 1, or two other numbers."""
+    """Draw uniform numbers between 0 and 1, or two other numbers."""
     made = draw(call, "uniform", call.shape, call.dtype)
     low, high = (float(call.arguments.get(name, default)) for name, default in (("from", 0.0), ("to", 1.0)))
     return moved(call, made, low, high - low)
@@ -120,14 +120,14 @@ def normal(call: Call) -> SSAValue:
 
 
 def moved(call: Call, x: SSAValue, shift: SSAValue | float, scale: SSAValue | float) -> SSAValue:
-    """X * scale + shift."""
+    """Return x * scale + shift."""
     if scale != 1.0:
         x = calculated(call, "mul", x, scale)
     return x if shift == 0.0 else calculated(call, "add", x, shift)
 
 
 def bernoulli(call: Call) -> SSAValue:
-    """1 with a probability: that of each element of the tensor, or a number."""
+    """Draw 1 with a probability: that of each element of the tensor, or a number."""
     number = call.arguments.get("p")
     drawn = draw(call, "uniform", call.shape, torch.float32)
     limit = call.of(call["self"], torch.float32) if number is None else call.of(number, torch.float32)
@@ -137,7 +137,7 @@ def bernoulli(call: Call) -> SSAValue:
 
 
 def randint(call: Call) -> SSAValue:
-    """From `low` to below `high`: a random word's remainder, of fewer than 2^32 numbers."""
+    """Draw from `low` to below `high`: the remainder of a random word, for ranges of fewer than 2^32 numbers."""
     low, high = int(call.arguments.get("low", 0)), int(call["high"])
     if not 0 < high - low < 1 << 32:
         raise Forbidden(f"randint of {high - low} numbers; supported are up to 2^32 - 1")

@@ -35,7 +35,7 @@ def pad(call: Call, of_name: str = "constant") -> SSAValue:
 
 
 def padded_from_itself(call: Call, x: SSAValue, pairs: Sequence[tuple[int, int]], mode: str) -> SSAValue:
-    """Dimension by dimension with parts of the tensor."""
+    """Pad dimension by dimension with parts of the tensor."""
     if any(width < 0 for pair in pairs for width in pair):
         raise Refused(f'negative padding in mode "{mode}"')
     for dim, (low, high) in enumerate(pairs):
@@ -49,7 +49,7 @@ def padded_from_itself(call: Call, x: SSAValue, pairs: Sequence[tuple[int, int]]
 
 
 Side = Callable[[Call, SSAValue, int, int, int], SSAValue]
-"""From the tensor, the dimension, the width and the size of the dimension."""
+"""The padding of one side from the tensor, the dimension, the width and the size of the dimension."""
 
 
 def _reflected(first: Callable[[int, int], int]) -> Side:
@@ -83,7 +83,7 @@ SIDES: dict[str, tuple[Side, Side]] = {
 
 
 def padded(mode: str) -> AtenRule:
-    """A pad whose mode is in its name."""
+    """Return the rule for a pad whose mode is in its name."""
     return lambda call: pad(call, mode)
 
 
@@ -95,7 +95,7 @@ def flip(call: Call) -> SSAValue:
 
 
 def roll(call: Call) -> SSAValue:
-    """By so many places in some dimensions; without `dims` in the flat tensor."""
+    """Roll by a number of places in some dimensions; without `dims`, in the flat tensor."""
     x, shifts = call.value("self"), call["shifts"]
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
     dims = call["dims"]
@@ -143,7 +143,7 @@ def sliced(call: Call) -> SSAValue:
 
 
 def repeat(call: Call) -> SSAValue:
-    """The whole tensor so many times in each dimension: a broadcast with a dimension more for each."""
+    """Repeat the whole tensor a number of times in each dimension: a broadcast with one more dimension for each."""
     x = call.value("self")
     repeats = list(call["repeats"])
     shape = (*[1] * (len(repeats) - len(shape_of(x))), *shape_of(x))
@@ -153,14 +153,14 @@ def repeat(call: Call) -> SSAValue:
 
 
 def widened(call: Call, x: SSAValue, apart: Sequence[int], wide: Sequence[int]) -> SSAValue:
-    """The tensor as `apart` repeated to `wide`, without the dimensions that both have with size 1."""
+    """Return the tensor `apart` repeated to `wide`, without the dimensions that have size 1 in both."""
     kept = [(a, b) for a, b in zip(apart, wide, strict=True) if (a, b) != (1, 1)]
     x = call.emit.reshape(x, [a for a, _ in kept])
     return call.emit.broadcast(x, [b for _, b in kept])
 
 
 def repeat_interleave(call: Call) -> SSAValue:
-    """Each element so many times along `dim`; without it of the flat tensor."""
+    """Repeat each element a number of times along `dim`; without `dim`, of the flat tensor."""
     x, repeats = call.value("self"), int(call["repeats"])
     shape = shape_of(x) if call["dim"] is not None else (math.prod(shape_of(x)),)
     dim = (call["dim"] or 0) % max(len(shape), 1)
@@ -216,7 +216,7 @@ def cumsum(call: Call) -> SSAValue:
 
 
 def order(call: Call, x: SSAValue, dim: int, count: int, descending: bool) -> tuple[SSAValue, SSAValue]:
-    """The first `count` of each row along `dim` when it is sorted, and where they stood."""
+    """Return the first `count` of each sorted row along `dim`, and their positions before sorting."""
     expect_row(call, x, dim)
     ranks = call.emit.insert(nn.RankOp(x, dim, descending))
     index = call.emit.insert(nn.InversePermutationOp(ranks, dim, count))
@@ -224,7 +224,7 @@ def order(call: Call, x: SSAValue, dim: int, count: int, descending: bool) -> tu
 
 
 def sort(call: Call) -> Value:
-    """Sorted values and where they stood; equal ones keep their order."""
+    """Return sorted values and their earlier positions; equal ones keep their order."""
     x = call.value("self")
     if not shape_of(x):
         return x, call.emit.constant(0, torch.int64)
@@ -240,7 +240,7 @@ def argsort(call: Call) -> Value:
 
 
 def topk(call: Call) -> Value:
-    """The `k` largest or smallest, sorted; of equal ones the first."""
+    """Return the `k` largest or smallest, sorted; among equal ones the first."""
     x = call.value("self")
     if not shape_of(x):
         return x, call.emit.constant(0, torch.int64)

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN, unrolled: the products with all inputs at once, then a few pointwise ops for each step."""
+"""LSTM, GRU and RNN, unrolled: first the products with all inputs at once, then a few pointwise ops for each step."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ State = tuple[SSAValue, ...]
 """The tensors of a state, [N, H] each; the first is the input of the layer above."""
 
 Cell = Callable[[Call, SSAValue, State, Weights], State]
-"""The next state from this step's product with the input, bias included, [N, gates * H]."""
+"""A function that returns the next state from this step's product with the input, bias included, [N, gates * H]."""
 
 
 def applied(call: Call, name: str, *operands: SSAValue) -> SSAValue:
-    """A pointwise op."""
+    """Emit a pointwise op."""
     return call.emit.insert(CLASSES[name](*operands))
 
 
 def of_state(call: Call, state: SSAValue, weights: Weights) -> SSAValue:
-    """The product with the state."""
+    """Emit the product with the state."""
     return call.emit.insert(nn.LinearOp(state, weights.of_state, weights.state_bias))
 
 
 def gates(call: Call, x: SSAValue, count: int) -> Sequence[SSAValue]:
-    """[N, count * H] as so many of [N, H]."""
+    """Split [N, count * H] into `count` parts of [N, H]."""
     return call.emit.split(x, 1, [shape_of(x)[1] // count] * count)
 
 
 def lstm_cell(call: Call, x: SSAValue, state: State, weights: Weights) -> State:
-    """Gates in torch's order: input, forget, cell, output."""
+    """Emit an LSTM cell with gates in torch's order: input, forget, cell, output."""
     hidden, cell = state
     total = applied(call, "add", x, of_state(call, hidden, weights))
     enter, keep, new, leave = gates(call, total, 4)
@@ -81,7 +81,7 @@ def gru_cell(call: Call, x: SSAValue, state: State, weights: Weights) -> State:
 
 
 def plain_cell(activation: str) -> Cell:
-    """activation(x + product with the state)."""
+    """Return the cell activation(x + product with the state)."""
 
     def cell(call: Call, x: SSAValue, state: State, weights: Weights) -> State:
         return (applied(call, activation, applied(call, "add", x, of_state(call, state[0], weights))),)
@@ -100,7 +100,7 @@ def recurrent(cell: Cell, states: int) -> AtenRule:
 
 
 def unrolled(call: Call, x: SSAValue, initial: Sequence[SSAValue], cell: Cell) -> Value:
-    """Layer by layer; within one first all inputs' products, then the steps, backwards for a second direction."""
+    """Run layer by layer: first the products of all inputs, then the steps, backwards for a second direction."""
     directions, layers = 2 if call["bidirectional"] else 1, int(call["num_layers"])
     if len({shape_of(each)[-1] for each in initial}) > 1:
         raise Forbidden("an LSTM with proj_size; apply a Linear layer to its output")
@@ -141,13 +141,13 @@ def walked(
 
 
 def stacked(call: Call, values: Sequence[SSAValue]) -> SSAValue:
-    """Side by side along a new first dimension."""
+    """Stack along a new first dimension."""
     rows = [call.emit.reshape(value, (1, *shape_of(value))) for value in values]
     return call.emit.insert(nn.ConcatOp(rows, 0)) if len(rows) > 1 else rows[0]
 
 
 def read_weights(call: Call, count: int) -> list[Weights]:
-    """The argument `params`: two or four tensors for each direction of each layer."""
+    """Read the argument `params`: two or four tensors for each direction of each layer."""
     values = list(call.values("params"))
     each = 4 if call["has_biases"] else 2
     if len(values) != count * each:
@@ -160,7 +160,7 @@ def read_weights(call: Call, count: int) -> list[Weights]:
 
 
 def single(cell: Cell) -> AtenRule:
-    """One step of a cell: LSTMCell, GRUCell, RNNCell."""
+    """Return the rule for one step of a cell: LSTMCell, GRUCell, RNNCell."""
 
     def row(call: Call) -> Value:
         given: Any = call["hx"]
@@ -181,7 +181,7 @@ CELLS: dict[str, tuple[Cell, int]] = {
     "rnn_tanh": (plain_cell("tanh"), 1),
     "rnn_relu": (plain_cell("relu"), 1),
 }
-"""By torch's name the cell, and of how many tensors its state is."""
+"""The cell by torch's name, and the number of tensors in its state."""
 
 
 def packed(call: Call) -> Value:

@@ -19,7 +19,7 @@ from aicf_mlir.ir.tensor_op import shape_of
 
 
 def dims_of(call: Call, x: SSAValue) -> list[int]:
-    """The argument `dim`, counted from the front and sorted; all of them where there is none."""
+    """Return the argument `dim`, counted from the front and sorted; all dimensions without one."""
     rank = len(shape_of(x))
     given: int | Sequence[int] | None = call.arguments.get("dim")
     if given is None or given == []:
@@ -66,7 +66,7 @@ def norm(call: Call) -> SSAValue:
 
 
 def nansum(call: Call) -> SSAValue:
-    """The sum of all that is no NaN."""
+    """Return the sum of all elements that are not NaN."""
     x = call.of(call["self"], call.expected.dtype)
     if call.expected.dtype.is_floating_point:
         x = call.emit.insert(CLASSES["zero_nan"](x))
@@ -74,7 +74,7 @@ def nansum(call: Call) -> SSAValue:
 
 
 def renorm(call: Call) -> SSAValue:
-    """Slices along `dim` of a norm that is not larger than `maxnorm`; through the norm of one that was not, no gradient flows."""
+    """Limit the norm of slices along `dim` to `maxnorm`; no gradient flows through a norm that was not larger."""
     wide = call.wide_dtype
     x, axis = call.of(call["self"], wide), call["dim"] % len(call.shape)
     dims = [dim for dim in range(len(call.shape)) if dim != axis]
@@ -141,7 +141,7 @@ def var_mean(*results: str) -> AtenRule:
         if correction < 0:
             raise Refused(f"correction={correction}, less than 0")
         x, rounded = call.of(call["self"], call.result_dtype), call.result_dtype
-        if "deviation" in results:  # whose square may be more than half precision holds
+        if "deviation" in results:  # its square may exceed the range of half precision
             x = call.emit.cast(x, call.wide(rounded))
         made = nn.VarMeanOp(x, dims_of(call, x), correction, keeps(call))
         call.emit.insert_all(made)
@@ -169,12 +169,12 @@ def along_dim(op: type[nn.SoftmaxOp] | type[nn.LogSoftmaxOp]) -> AtenRule:
 
 
 def widest(call: Call, *arguments: str) -> torch.dtype:
-    """The float type that holds these arguments, where they are there."""
+    """Return the float type that holds these arguments, as far as they are given."""
     return call.promoted(*(call[name] for name in arguments if call.arguments.get(name) is not None))
 
 
 def layer_norm(call: Call) -> Value:
-    """Over the last dimensions; of the native op, with mean and rstd."""
+    """Normalize over the last dimensions; the native op also returns mean and rstd."""
     dtype = widest(call, "input", "weight", "bias")
     x = call.of(call["input"], dtype)
     weight, bias = (None if call[each] is None else call.of(call[each], dtype) for each in ("weight", "bias"))
@@ -190,7 +190,7 @@ def layer_norm(call: Call) -> Value:
 
 
 def rms_norm(call: Call) -> SSAValue:
-    """Over the last dimensions; without `eps` that of the type which torch computes in, float32 for half precision."""
+    """Normalize over the last dimensions; the default `eps` is that of torch's compute type, float32 for half precision."""
     dtype = widest(call, "input", "weight")
     x = call.of(call["input"], dtype)
     weight = None if call["weight"] is None else call.of(call["weight"], dtype)
@@ -226,7 +226,7 @@ def group_statistics(call: Call, groups: int) -> Sequence[SSAValue]:
 
 
 def affine(call: Call, y: SSAValue, dtype: torch.dtype) -> SSAValue:
-    """Times `weight` and plus `bias`, where they are there: a number for each channel, the second dimension."""
+    """Multiply by `weight` and add `bias`, if given: a number for each channel, the second dimension."""
     for name, op in (("weight", "mul"), ("bias", "add")):
         if call[name] is not None:
             rank = len(shape_of(y))
@@ -237,7 +237,7 @@ def affine(call: Call, y: SSAValue, dtype: torch.dtype) -> SSAValue:
 
 
 def group_norm(call: Call) -> Value:
-    """Over groups of channels; of the native op, with mean and rstd."""
+    """Normalize over groups of channels; the native op also returns mean and rstd."""
     native = "num_groups" not in call.arguments
     groups: int = call["group" if native else "num_groups"]
     y = of_groups(call, groups)
@@ -248,7 +248,7 @@ def group_norm(call: Call) -> Value:
 
 
 def instance_norm(call: Call) -> SSAValue:
-    """Over each channel of each sample; running statistics are left to torch's decomposition."""
+    """Normalize each channel of each sample; running statistics are left to torch's decomposition."""
     if not call["use_input_stats"] or call["running_mean"] is not None:
         raise Refused("instance normalisation with running statistics")
     channels = shape_of(call.value("input"))[1]
@@ -256,10 +256,11 @@ def instance_norm(call: Call) -> SSAValue:
 
 
 def batch_norm(call: Call) -> Value:
-    """Over all but the channels, the second dimension: the statistics of the batch, or in evaluation the running ones if any.
+    """Normalize over all but the channels, the second dimension: by the statistics of the batch, or in evaluation the
+    running ones if any.
 
-    The results are y, the statistics of the batch, and of the op for training the new running ones, through which no
-    gradient flows. Half precision does not hold each variance: all is computed in float32 then, as torch does.
+    The results are y, the statistics of the batch, and for the training op the new running ones, through which no
+    gradient flows. Half precision does not hold each variance, so float32 is used then, as in torch.
     """
     dtype = call.wide(widest(call, "input", "weight", "bias", "running_mean"))
     x = call.of(call["input"], dtype)

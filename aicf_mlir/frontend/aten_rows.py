@@ -83,7 +83,7 @@ def matmul_plus(left: str, right: str) -> AtenRule:
 
 
 def reshaped(call: Call) -> SSAValue:
-    """Any op that keeps the elements in row-major order: the result's shape says it all."""
+    """Emit any op that keeps the elements in row-major order: the result's shape defines it."""
     return call.emit.reshape(call.value("self"), call.shape)
 
 
@@ -98,7 +98,7 @@ def transpose(call: Call) -> SSAValue:
 
 
 def matrix_transpose(call: Call) -> SSAValue:
-    """`t()`: a matrix transposed; anything smaller as it is."""
+    """Emit `t()`: a matrix transposed; anything smaller unchanged."""
     x = call.value("self")
     return call.emit.transpose(x, (1, 0)) if len(shape_of(x)) == 2 else x
 
@@ -134,12 +134,12 @@ def identity(call: Call) -> Value:
 
 
 def detach(call: Call) -> Value:
-    """The tensor itself where no gradient would flow anyway."""
+    """Return the tensor itself if no gradient would flow anyway."""
     return call.emit.insert(nn.DetachOp(call.value("self"))) if call.carries_gradient else identity(call)
 
 
 def full_like(value: float | None = None, key: str = "fill_value") -> AtenRule:
-    """A tensor known while tracing: `value`, or the argument `key`, everywhere."""
+    """Return the rule for a tensor known while tracing: `value`, or the argument `key`, in each element."""
 
     def row(call: Call) -> Value:
         number = call.number(key, call.expected.dtype) if value is None else value
@@ -149,7 +149,7 @@ def full_like(value: float | None = None, key: str = "fill_value") -> AtenRule:
 
 
 def asserted(call: Call) -> Value:
-    """A condition that must hold, else the step trains nothing."""
+    """Emit a condition that must hold, else the step trains nothing."""
     holds = call.of(call["self"], torch.bool)
     call.emit.check_value(holds, "condition", str(call.arguments.get("assert_msg", "")))
     return None

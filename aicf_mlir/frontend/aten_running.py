@@ -1,7 +1,8 @@
-"""The rows of `aten_table` for running products, extremes and log-sums of a row, and for the rounding of training with few bits.
+"""The rows of `aten_table` for running products, extremes and log-sums of a row, and for the rounding of training with
+few bits.
 
-A row is gone over log2(n) times: each element is combined with the one that stands 1, 2, 4, … places before it, and so with
-all that are combined in that one.
+A row takes log2(n) passes: each element is combined with the one 1, 2, 4, … places before it, which already combines
+earlier ones.
 """
 
 from __future__ import annotations

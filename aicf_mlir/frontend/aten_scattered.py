@@ -1,4 +1,4 @@
-"""The rows of `aten_table` that reduce elements at the places to which an index, or the lengths of segments, send them."""
+"""The rows of `aten_table` that reduce elements at places given by an index or by the lengths of segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import shape_of
 
 KINDS = {"amax": "max", "amin": "min", "prod": "prod", "max": "max", "min": "min"}
-"""By the name of a reduction in torch, that of `nn.scatter_reduce`."""
+"""The reductions of `nn.scatter_reduce` by torch's names."""
 
 
 def scatter_reduce(call: Call) -> SSAValue:
@@ -33,7 +33,7 @@ def scatter_reduce(call: Call) -> SSAValue:
 
 
 def index_reduce(call: Call) -> SSAValue:
-    """Slices of `source` reduced where a vector sends them along `dim`."""
+    """Reduce slices of `source` at the places along `dim` that a vector names."""
     x, source = vector(call, call.value("self")), vector(call, call.of(call["source"], call.expected.dtype))
     dim = dimension(call, x)
     rows = vector(call, value_of(call, index_below(call, call["index"], shape_of(x)[dim])))
@@ -43,7 +43,7 @@ def index_reduce(call: Call) -> SSAValue:
 
 
 def along(call: Call, index: SSAValue, shape: tuple[int, ...], dims: list[int]) -> SSAValue:
-    """An index of the dimensions `dims` repeated over the others of `shape`."""
+    """Return an index of the dimensions `dims` repeated over the others of `shape`."""
     apart = [size if d in dims else 1 for d, size in enumerate(shape)]
     return call.emit.broadcast(call.emit.reshape(index, apart), shape)
 
@@ -70,7 +70,7 @@ def reduced_there(
 def added_there(
     call: Call, x: SSAValue, index: SSAValue, source: SSAValue, dim: int, is_mean: bool, include_self: bool
 ) -> SSAValue:
-    """The sums, or the means."""
+    """Return the sums, or the means."""
     if is_mean and not is_float(x):
         raise Forbidden(f"the mean of {call.named(call.expected.dtype)} by an index; convert to float before")
     shape, count = shape_of(x), math.prod(shape_of(index))
@@ -101,7 +101,9 @@ EMPTY = {"sum": 0.0, "mean": math.nan, "prod": 1.0, "max": -math.inf, "min": mat
 
 
 def segment_reduce(call: Call) -> SSAValue:
-    """Neighbours along `axis` reduced: segments of `lengths`, or between `offsets`; each row in front of `axis` has its own."""
+    """Reduce neighbours along `axis`: segments of `lengths`, or between `offsets`; each row in front of `axis` has its
+    own.
+    """
     reduce, axis, initial = call["reduce"], int(call["axis"]), call["initial"]
     if call["indices"] is not None:
         raise Refused("segments given by indices; give their lengths")
@@ -162,6 +164,6 @@ def ends_of_segments(call: Call, size: int) -> SSAValue:
 
 
 def expect_all(call: Call, values: SSAValue, number: int) -> None:
-    """A step in which one of the values is another number updates nothing."""
+    """Emit a check: a step in which one of the values is another number updates nothing."""
     holds = call.emit.insert(CLASSES["eq"](values, call.emit.constant(number, torch.int64)))
     call.emit.check_value(holds, "condition", f"segments that add up to {number}")

@@ -1,4 +1,6 @@
-"""The rows of `aten_table` for parts of tensors: all of them are nn.split and nn.concat. A step is in aten_rearranging."""
+"""The rows of `aten_table` for parts of tensors: all of them are nn.split and nn.concat. Slices with a step are in
+aten_rearranging.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def dimension(call: Call, x: SSAValue) -> int:
 
 
 def split(call: Call) -> Value:
-    """Parts of one size, the last perhaps smaller; of given sizes; or so many: the results' shapes say it all."""
+    """Split into parts of one size, the last perhaps smaller, of given sizes, or a number of parts: the results' shapes
+    define it.
+    """
     x = call.value("self")
     dim = dimension(call, x)
     return tuple(call.emit.split(x, dim, [int(part.shape[dim]) for part in call.expected]))
@@ -58,7 +62,7 @@ def select(call: Call) -> SSAValue:
 
 
 def narrow(call: Call) -> SSAValue:
-    """So many indices from one on."""
+    """Return a number of indices from one on."""
     x = call.value("self")
     dim = dimension(call, x)
     start = call["start"]
@@ -74,7 +78,7 @@ def joined(call: Call, values: Sequence[SSAValue]) -> SSAValue:
 
 
 def concat(call: Call) -> SSAValue:
-    """The tensors, each in the element type of the result; empty vectors are left out, as torch does."""
+    """Concatenate the tensors, each in the element type of the result; empty vectors are left out, as in torch."""
     values = [
         call.emit.cast(value, call.expected.dtype)
         for value in call.values("tensors")
@@ -84,7 +88,7 @@ def concat(call: Call) -> SSAValue:
 
 
 def stack(call: Call) -> SSAValue:
-    """The tensors side by side along a new dimension."""
+    """Stack the tensors along a new dimension."""
     dim = call.arguments.get("dim", 0) % len(call.shape)
     shape = (*call.shape[:dim], 1, *call.shape[dim + 1 :])
     cast = [call.emit.cast(value, call.expected.dtype) for value in call.values("tensors")]

@@ -10,12 +10,12 @@ from aicf_mlir.frontend.call import Call
 
 
 def copied(call: Call) -> SSAValue:
-    """`src`, cast and repeated to be like `self`, whose values do not matter."""
+    """Return `src`, cast and repeated to be like `self`, whose values do not matter."""
     return call.emit.broadcast(call.operand("src", call.expected.dtype), call.shape)
 
 
 def lerp(call: Call) -> SSAValue:
-    """Between `self` and `end`, from the nearer of the two on, as torch computes it."""
+    """Interpolate between `self` and `end`, from the nearer of the two on, as torch computes it."""
     weight, wide = call["weight"], call.wide_dtype
     start, end = call.operand("self", wide), call.operand("end", wide)
     if isinstance(weight, SSAValue):
@@ -28,7 +28,7 @@ def lerp(call: Call) -> SSAValue:
 
 
 def _of_value(call: Call, start: SSAValue, end: SSAValue, weight: SSAValue) -> SSAValue:
-    """The same with a weight that is known to the step only."""
+    """Interpolate with a weight that is known to the step only."""
     one, half = (call.emit.constant(number, call.wide_dtype) for number in (1.0, 0.5))
     way = call.emit.insert(nn.SubOp(end, start))
     from_start = call.emit.insert(nn.AddOp(start, call.emit.insert(nn.MulOp(way, weight))))

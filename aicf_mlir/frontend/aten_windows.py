@@ -36,7 +36,9 @@ def convolution(call: Call) -> SSAValue:
 
 
 def direct(call: Call, x: SSAValue, w: SSAValue, windows: Windows, groups: int) -> SSAValue:
-    """The weights [groups, outputs, channels * positions] times the windows; of a single channel, its weighted sums."""
+    """Return the weights [groups, outputs, channels * positions] times the windows; for a single channel, its weighted
+    sums.
+    """
     n, channels = shape_of(x)[:2]
     outputs, own, *_ = shape_of(w)
     size = call.shape[2:]
@@ -54,7 +56,7 @@ def direct(call: Call, x: SSAValue, w: SSAValue, windows: Windows, groups: int) 
 
 
 def transposed(call: Call, x: SSAValue, w: SSAValue, windows: Windows, groups: int) -> SSAValue:
-    """The windows that the transposed weights make of each element, added where they overlap."""
+    """Return the windows that the transposed weights make of each element, added where they overlap."""
     n, channels, *spatial = shape_of(x)
     own, size = shape_of(w)[1], call.shape[2:]
     if own == 1 and groups == channels > 1:
@@ -69,12 +71,12 @@ def transposed(call: Call, x: SSAValue, w: SSAValue, windows: Windows, groups: i
 
 
 def of_groups(groups: int, rows: int, columns: int) -> tuple[int, ...]:
-    """A matrix of so many rows in all, or one for each group."""
+    """Return the shape of one matrix of `rows` rows, or of one for each group."""
     return (rows, columns) if groups == 1 else (groups, rows // groups, columns)
 
 
 def images_first(call: Call, x: SSAValue) -> SSAValue:
-    """The first two dimensions exchanged; a reshape where one of them is 1."""
+    """Swap the first two dimensions; reshape if one of them is 1."""
     first, second, *rest = shape_of(x)
     if 1 in (first, second):
         return call.emit.reshape(x, (second, first, *rest))
@@ -82,7 +84,7 @@ def images_first(call: Call, x: SSAValue) -> SSAValue:
 
 
 def repeated(call: Call, x: SSAValue, outputs: int) -> SSAValue:
-    """Each channel of x as often as it has outputs."""
+    """Repeat each channel of x for each of its outputs."""
     n, channels, *spatial = shape_of(x)
     if outputs == channels:
         return x
@@ -175,7 +177,7 @@ def images(call: Call, rank: int) -> SSAValue:
 
 
 def max_pool(rank: int) -> AtenRule:
-    """The largest of each window, and where asked for its number among the elements of its channel."""
+    """Return the rule for the largest of each window, and if requested its number among the elements of its channel."""
 
     def row(call: Call) -> Value:
         return largest(call, images(call, rank), windows_of(call, rank))
@@ -184,7 +186,7 @@ def max_pool(rank: int) -> AtenRule:
 
 
 def largest(call: Call, x: SSAValue, windows: Windows) -> Value:
-    """By windows of one size: the values, or values and indices where the call has two results."""
+    """Return the values of windows of one size, or values and indices if the call has two results."""
     several = not isinstance(call.expected, torch.Tensor)
     shape = tuple(call.expected[0].shape) if several else call.shape
     found = call.emit.insert(nn.WindowMaxOp(x, windows, shape[-windows.rank :]))
@@ -228,7 +230,7 @@ def divided(call: Call, total: SSAValue, counts: torch.Tensor) -> SSAValue:
 
 
 def adaptive_avg_pool(rank: int) -> AtenRule:
-    """The mean of each of `output_size` parts, which overlap where they do not divide the tensor."""
+    """Return the rule for the mean of each of `output_size` parts, which overlap if they do not divide the tensor."""
 
     def row(call: Call) -> SSAValue:
         x, size = images(call, rank), call.shape[-rank:]
@@ -253,7 +255,7 @@ def adaptive_avg_pool(rank: int) -> AtenRule:
 
 
 def adaptive_max_pool(rank: int) -> AtenRule:
-    """The largest of each of `output_size` parts, and its number among the elements of its channel."""
+    """Return the rule for the largest of each of `output_size` parts, and its number among the elements of its channel."""
 
     def row(call: Call) -> Value:
         x, shape = images(call, rank), tuple(call.expected[0].shape)
@@ -301,7 +303,7 @@ def parts(whole: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
 def of_ranks(
     name: str, row: Callable[[int], AtenRule], ranks: Sequence[int] = (1, 2, 3)
 ) -> dict[str, AtenRule]:
-    """A row for each rank; `{}` in the name is where it stands."""
+    """Return a row for each rank, which replaces `{}` in the name."""
     return {f"aten.{name.format(rank)}.default": row(rank) for rank in ranks}
 
 
@@ -317,4 +319,4 @@ ROWS: dict[str, AtenRule] = {
     **of_ranks("_adaptive_avg_pool{}d", adaptive_avg_pool, (2, 3)),
     **of_ranks("adaptive_max_pool{}d", adaptive_max_pool),
 }
-"""By the op."""
+"""The rows by op."""

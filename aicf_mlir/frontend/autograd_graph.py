@@ -9,7 +9,7 @@ import torch
 
 
 def edges_behind(tensor: torch.Tensor) -> Iterator[tuple[Any, int]]:
-    """Each node of the graph that `tensor` was computed by, with each of its results that was read: `tensor` first."""
+    """Yield each node of the graph that computed `tensor`, with each of its results that was read: `tensor` first."""
     seen = set[Any]()
     pending: list[tuple[Any, int]] = [(tensor.grad_fn, tensor.output_nr)]
     while pending:

@@ -25,7 +25,7 @@ class Backwards:
     """The backwards that one run of a graph has met, each between its first gradient and its results."""
 
     before: set[object] = field(default_factory=set[object])
-    """Inside of one: the memory that was there before, and that of the gradients it was given; else none."""
+    """The memory that existed before a backward, and the memory of its arriving gradients; else none."""
     reads: dict[object, int] = field(default_factory=dict[object, int])
     """The tensors that this backward has read, each with its number of writes at that time."""
     ended: dict[Any, tuple[Mapping[object, int], SourceLocation | None]] = field(
@@ -71,7 +71,7 @@ class Backwards:
                 self.reads.setdefault(memory, writes.get(memory, 0))
 
     def expect_same(self, loss: Any, writes: Mapping[object, int]) -> None:
-        """Raise TraceError where the gradient of `loss` reads a tensor that has changed since its function was applied."""
+        """Raise TraceError if the gradient of `loss` reads a tensor that has changed since its function was applied."""
         if not self.ended or not isinstance(loss, torch.Tensor):
             return
         for node, _ in edges_behind(loss):

@@ -27,22 +27,22 @@ DRIVERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.am
 LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD")
 
 MOST = 100_000
-"""Objects that are looked at: models and optimizers are near."""
+"""The most objects that are examined: models and optimizers are near."""
 
 
 class Behind:
-    """The objects that a function leads to by the names in its code, its closure and its object."""
+    """The objects that a function reaches by the names in its code, its closure and its object."""
 
     def __init__(self, function: Callable[..., Any], path: str):
         self.modules: dict[str, torch.nn.Module] = {}
-        """By path, in the order in which they were met."""
+        """The modules by path, in the order in which they were met."""
         self.tensors: dict[str, torch.Tensor] = {}
         """The tensors outside of modules."""
         self.drivers: dict[str, Any] = {}
         """The optimizers, schedulers and gradient scalers."""
         self._mentioned: set[str] = set()
         known: set[str] | None = None
-        while known != self._mentioned:  # code that is met mentions more names
+        while known != self._mentioned:  # newly met code mentions more names
             known = set(self._mentioned)
             self._walk(function, path)
 

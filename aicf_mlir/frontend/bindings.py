@@ -109,7 +109,7 @@ def bind(
 
 
 def memory_key(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Equal for two tensors that are the same view of the same memory."""
+    """Return a key that is equal for two tensors that are the same view of the same memory."""
     address = 0 if tensor.is_meta else tensor.data_ptr()
     unplaced = id(tensor) if tensor.is_meta or not tensor.numel() else 0
     return address, unplaced, tensor.device, tensor.dtype, tensor.shape, tensor.stride()
@@ -122,7 +122,7 @@ def binding_of(
     trained: AbstractSet[torch.Tensor],
     location: SourceLocation | None,
 ) -> Binding:
-    """The argument that stands for a tensor of the user's; TraceError for one that cannot be one."""
+    """Return the argument for a tensor of the user's. Raises TraceError for a tensor that cannot be one."""
     name = names.get(tensor) or free_name(path.replace("lifted_tensor_", "captured."), names.values())
     if tensor.grad_fn is not None:
         raise trace_error(

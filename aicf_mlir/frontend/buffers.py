@@ -27,7 +27,7 @@ class BufferPlace:
     entries: dict[str, Any]
     key: str
     path: str
-    """From the model."""
+    """The path from the model."""
 
     @property
     def tensor(self) -> Any:
@@ -39,7 +39,7 @@ class Buffers:
     """The buffers of a module and of its submodules, and the plain attributes that refer to one of them."""
 
     def __init__(self, root: torch.nn.Module, *, with_parameters: bool = False):
-        """`with_parameters`: parameters as well, where a step updates them itself."""
+        """Take `with_parameters`: parameters as well, if a step updates them itself."""
         self._modules = named_modules(root)
         self._places = [place for path, module in self._modules for place in _places(path, module)]
         first: dict[int, BufferPlace] = {}
@@ -57,7 +57,7 @@ class Buffers:
             for place in self._places
             if (found := first.get(id(place.tensor))) is not None and found is not place
         ]
-        """Further places of a tensor, each with the first."""
+        """The further places of a tensor, each with the first."""
         paths = {id(module): path for path, module in self._modules}
         self._modules_again = [
             (_children(parent), name, child)
@@ -65,11 +65,11 @@ class Buffers:
             for name, child in _children(parent).items()
             if child is not None and paths[id(child)] != f"{path}.{name}".strip(".")
         ]
-        """Further places of a module."""
+        """The further places of a module."""
 
     @contextmanager
     def once(self) -> Generator[None]:
-        """Leave each buffer and module in its first place only; afterwards everything is as before."""
+        """Leave each buffer and module in its first place only; afterwards all places are restored."""
         buffers = [(_buffers(module), dict(_buffers(module))) for _, module in self._modules]
         attributes = [(place, place.tensor) for place, _ in self._again]
         self._hide()
@@ -125,7 +125,7 @@ class Buffers:
 def _assign(
     place: BufferPlace, tensor: Any, held: list[tuple[torch.Tensor, str]], location: SourceLocation | None
 ) -> None:
-    """Update `tensor` instead of replacing it; refused where that is not the same."""
+    """Update `tensor` instead of replacing it; refuse it if that is not the same."""
     new, what = place.tensor, f"the step assigns to the buffer {place.path!r}"
     if not is_a(tensor, torch.Tensor) or not is_a(new, torch.Tensor):
         raise trace_error(f"{what} {_kind(new)}, where there was {_kind(tensor)}", location)

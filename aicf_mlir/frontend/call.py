@@ -26,7 +26,7 @@ class Call:
     """A call of an ATen op whose tensor arguments are already values of the nn dialect."""
 
     arguments: dict[str, Any]
-    """By the name in the op's schema, defaults included."""
+    """The arguments by the name in the op's schema, defaults included."""
     expected: Any
     """The result of the call, as tensors without data."""
     emit: Emitter
@@ -56,7 +56,7 @@ class Call:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the one result; refuses results that are not of floating-point numbers."""
+        """The dtype of the one result. Refuses a dtype that is not floating-point."""
         return self.result_dtype
 
     @property
@@ -69,7 +69,7 @@ class Call:
         return dtype
 
     def value(self, name: str) -> SSAValue:
-        """The tensor argument `name` as it is."""
+        """Return the tensor argument `name` unchanged."""
         return self._value(self.arguments[name])
 
     def values(self, name: str) -> Sequence[SSAValue]:
@@ -83,11 +83,11 @@ class Call:
 
     @staticmethod
     def wide(dtype: torch.dtype) -> torch.dtype:
-        """float32 for half precision."""
+        """Return float32 for half precision."""
         return torch.float32 if dtype.is_floating_point and dtype.itemsize == 2 else dtype
 
     def promoted(self, *values: Any) -> torch.dtype:
-        """The dtype that torch computes with tensors and numbers in."""
+        """Return the dtype in which torch computes with these tensors and numbers."""
         like = [self._like(value) for value in values]
         dtype = torch.result_type(like[0], like[1] if len(like) > 1 else like[0])
         for value in like[2:]:
@@ -105,7 +105,7 @@ class Call:
 
     @staticmethod
     def named(dtype: torch.dtype) -> str:
-        """For messages."""
+        """Return a dtype's name for messages."""
         return str(dtype).removeprefix("torch.")
 
     @staticmethod
@@ -132,7 +132,7 @@ class Call:
         return loss if reduction == 0 else self.emit.insert((nn.MeanOp if reduction == 1 else nn.SumOp)(loss))
 
     def number(self, name: str, dtype: torch.dtype) -> Any:
-        """The number `name`, or the 0-d value of one; refused, as by torch, where it is beyond the range of `dtype`."""
+        """Return the number `name`, or the 0-d value of one; refused, as by torch, if it is beyond the range of `dtype`."""
         number = self.arguments[name]
         if isinstance(number, SSAValue):
             return cast(SSAValue, number)

@@ -29,10 +29,12 @@ Call = tuple[str, object]
 
 
 class Calls(TorchFunctionMode):
-    """The functions of torch that are called, in order, each with its plain operands and where the tensors come from."""
+    """The torch functions that are called, in order, each with its plain operands and the sources of its tensors."""
 
     def __init__(self, given: Iterable[torch.Tensor], sought: int | None = None):
-        """`given`: tensors that are the same ones in each call to compare; `sought`: of which function to find the line."""
+        """Take `given`, tensors that are the same in each call to compare, and `sought`, the number of the function
+        whose line to find.
+        """
         super().__init__()
         self.made: list[Call] = []
         self.of_users_code = False
@@ -56,7 +58,7 @@ class Calls(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         made = list(tensors(result))
         if type(func) is OpOverload and not made and next(tensors(given), None) is None:
-            return result  # which fake tensors have asked for, and remember the next time
+            return result  # fake tensors have called it, and remember the result
         number = len(self.made)
         self.made.append((function_name(func), operands))
         if number == self.sought:
@@ -66,7 +68,7 @@ class Calls(TorchFunctionMode):
         return result
 
     def described(self, value: Any) -> object:
-        """Equal for equal values, and for tensors that come from the same place."""
+        """Return a key that is equal for equal values, and for tensors from the same place."""
         if is_a(value, torch.Tensor):
             if hasattr(value, CONSTANT):
                 return content(value)
@@ -82,11 +84,11 @@ class Calls(TorchFunctionMode):
         return tokens([value]) or (repr(value) if type(value) in SAID else type(value).__name__)
 
     def end(self, result: object) -> None:
-        """The call is over, and has given this."""
+        """End the call with this result."""
         self.made.append(("the result", self.described(result)))
 
 
 def first_difference(one: Sequence[Call], other: Sequence[Call]) -> int | None:
-    """The number of the first that is another one, or is in one only; None where all are alike."""
+    """Return the number of the first call that differs, or is in one only; None if all are alike."""
     differing = (n for n, (before, after) in enumerate(zip(one, other, strict=False)) if before != after)
     return next(differing, None if len(one) == len(other) else min(len(one), len(other)))

@@ -119,7 +119,9 @@ def _set(place: VisitedPlace, value: Any) -> None:
 
 
 def _kind_of(owner: Any) -> Any:
-    """Whose methods change a dictionary: one that is ordered keeps its keys twice, and dict's own would change one of them."""
+    """Return the type whose methods change a dictionary: an ordered one keeps its keys twice, and dict's own would
+    change only one.
+    """
     return OrderedDict if is_a(owner, OrderedDict) else DICT
 
 

@@ -30,12 +30,12 @@ LOW_WHOLE = {
     "cpu": [f"aten::lstm.{form}" for form in FORMS],
     "cuda": [f"aten::{kind}.{form}" for kind in ("lstm", "gru", "rnn_relu", "rnn_tanh") for form in FORMS],
 }
-"""Computed by a library of the device, which gets all of it in the type of autocast."""
+"""Composites that a library of the device computes, entirely in the type of autocast."""
 RESIZED = tuple(
     f"aten::upsample_{kind}.vec"
     for kind in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
 )
-"""Whose parts torch has rules for, and no others of the table."""
+"""Composites whose parts torch has rules for, and no others of the table."""
 F32_WHOLE = {"cpu": (), "cuda": ("aten::cross_entropy_loss", *RESIZED)}
 """Composites whose parts are all in the list of ops computed in f32."""
 F32_TYPED = {"cpu": (), "cuda": RESIZED}
@@ -51,7 +51,7 @@ Kernel = Callable[..., Any]
 
 
 def _named(key: str) -> set[str]:
-    """The ops that torch has a kernel of a dispatch key for, as `aten::add.Tensor`."""
+    """Return the ops for which torch has a kernel of a dispatch key, as `aten::add.Tensor`."""
     listed: Any = torch._C._dispatch_get_registrations_for_dispatch_key  # pyright: ignore[reportPrivateUsage]
     return set(listed(key))
 
@@ -70,7 +70,7 @@ def _apart(op: OpOverload) -> Kernel:
 
 
 def _whole(op: OpOverload, device: str, dtype: torch.dtype | None) -> Kernel:
-    """All of `op` in `dtype`, or in the type of autocast."""
+    """Return a kernel that computes all of `op` in `dtype`, or in the type of autocast."""
 
     def cast(value: Any) -> Any:
         is_cast = (
@@ -131,7 +131,7 @@ def typed_by_autocast() -> AbstractContextManager[None]:
 
 
 def seen_by_autocast(program: ExportedProgram) -> AbstractContextManager[None]:
-    """Blocks of autocast in `program` are made functional inside; where there is none, nothing is different."""
+    """Make blocks of autocast in `program` functional inside; without a block, nothing changes."""
     blocks = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
     has_any = any(node.target is BLOCK for block in blocks for node in block.graph.nodes)
     return _taught(_kernels) if has_any else nullcontext()

@@ -11,7 +11,7 @@ import torch
 from aicf_mlir.frontend.types import describe
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By bytes: types whose equality is that of bits."""
+"""Types whose equality is that of bits, by their bytes."""
 
 MOST_TOLD = 3
 """The most differing elements that a message lists."""
@@ -63,7 +63,7 @@ class Contents:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as whole numbers, or booleans."""
+    """Return the same memory as whole numbers, or booleans."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     return tensor.view(INTEGERS[tensor.itemsize]) if tensor.is_floating_point() else tensor
@@ -76,7 +76,7 @@ def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The indices of an element by its number in order."""
+    """Return the indices of an element from its number in order."""
     return tuple(place // prod(shape[dim + 1 :]) % size for dim, size in enumerate(shape))
 
 

@@ -49,7 +49,7 @@ _library.impl("custom_gradient", _recorded, "Autograd")
 
 _registry: Any = torch.library
 _registry.register_fake("aicf_custom::custom_gradient", _same, lib=_library)
-"""For without it torch wants all operands on one device."""
+"""A fake kernel; without it torch wants all operands on one device."""
 
 _ops: Any = torch.ops.aicf_custom
 

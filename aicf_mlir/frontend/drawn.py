@@ -42,7 +42,7 @@ def refused(location: SourceLocation | None) -> Generator[None]:
 
 
 def refuse_generator(operand: object, location: SourceLocation | None) -> None:
-    """TraceError where a function of torch is given a generator: the step has its own random numbers."""
+    """Raise TraceError if a function of torch is given a generator: the step has its own random numbers."""
     if is_a(operand, torch.Generator):
         raise trace_error(
             f"the step draws from a torch.Generator{quoted(location)}, and a compiled step has random numbers of its own; leave"

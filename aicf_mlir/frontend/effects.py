@@ -17,11 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aicf_mlir.frontend.recorder import memory_of, tensors
 
 EFFECT = "aicf_effect"
-"""The entry of a node's `meta` that is true where its op writes to an operand and its own schema does not say so."""
+"""The entry of a node's `meta` that is true if its op writes to an operand and its own schema does not declare it."""
 
 
 def schema_of(op: Any) -> Any:
-    """The schema of an op: its arguments, and whether it writes to any; torch has no public name for it."""
+    """Return the schema of an op: its arguments, and the ones it writes to; torch has no public name for it."""
     return op._schema
 
 
@@ -33,7 +33,7 @@ def has_effect(node: Node) -> bool:
 
 
 def written_operands(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    """The tensors among the arguments of a call that the schema of `op` says are written to."""
+    """Return the tensors among the arguments of a call that the op's schema declares as written."""
     for number, argument in enumerate(schema_of(op).arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from tensors(args[number] if number < len(args) else kwargs.get(argument.name))

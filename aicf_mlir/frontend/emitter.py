@@ -50,7 +50,7 @@ class Emitter:
     def insert(self, op: ValueOp) -> SSAValue:
         """Append `op` and return its result, named after the op: linear, linear1, …
 
-        Not linear_1: xDSL takes such an ending for one of its own and drops it, and %dlinear_1 would not be the
+        The name is not linear_1: xDSL treats that ending as its own and drops it. Then %dlinear_1 would not be the
         gradient of %linear_1.
         """
         self.insert_all(op)
@@ -58,7 +58,7 @@ class Emitter:
         return op.result
 
     def fresh(self, name: str) -> str:
-        """`name` the first time, then with a number."""
+        """Return `name` the first time, then with a number."""
         count = self._names.get(name, 0)
         self._names[name] = count + 1
         return f"{name}{count or ''}"
@@ -104,7 +104,9 @@ class Emitter:
         return block_of(value) is not self._block
 
     def constant(self, value: float, dtype: torch.dtype, shape: Sequence[int] = ()) -> SSAValue:
-        """`value` everywhere in a tensor of `dtype`; infinite where it is beyond the range of a float, as in torch."""
+        """Return `value` in each element of a tensor of `dtype`; infinite if it is beyond the range of a float, as in
+        torch.
+        """
         number = float(value)
         if dtype.is_floating_point:
             rounded = torch.tensor(number, dtype=dtype).item()
@@ -112,19 +114,21 @@ class Emitter:
         return self.insert(nn.ConstantOp(number, tensor_type(shape, dtype)))
 
     def check_index(self, target: SSAValue, classes: int, ignore_index: int | None) -> None:
-        """A step in which an index is neither in 0..classes-1 nor `ignore_index` shall update nothing."""
+        """Check that every index is in 0..classes-1 or equals `ignore_index`; otherwise the step updates nothing."""
         before = self._next_check(target)
         self.status = self.insert(nn.CheckIndexOp(before, target, classes, self._checks, ignore_index))
 
     def check_value(self, x: SSAValue, rule: str, of: str) -> None:
-        """A step in which `rule` refuses an element of x shall update nothing; `of` is the user's function that says so."""
+        """Check that `rule` accepts each element of x; otherwise the step updates nothing. `of` is the user's function
+        with this rule.
+        """
         if not math.prod(shape_of(x)):
             return
         before = self._next_check(x)
         self.status = self.insert(nn.CheckValueOp(before, x, rule, of, self._checks))
 
     def _next_check(self, checked: SSAValue) -> SSAValue:
-        """The status that one more check takes."""
+        """Return the status that the next check takes."""
         if self.is_inside(checked):
             raise Refused("a check of the values of a gradient")
         self._checks += 1

@@ -17,7 +17,9 @@ from aicf_mlir.frontend.types import is_supported, stored, supported_dtypes
 LossFunction = Callable[
     [torch.nn.Module, Any], torch.Tensor | tuple[torch.Tensor, Mapping[str, torch.Tensor]]
 ]
-"""`loss_fn(model, batch)` returns a 0-d float tensor, or `(loss, {name: tensor})`; the batch is nested as the step gets it."""
+"""A function `loss_fn(model, batch)` that returns a 0-d float tensor, or `(loss, {name: tensor})`; the batch has the
+step's nesting.
+"""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,9 @@ class TensorSpec:
 
 
 def default_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
-    """Mean squared error of `model(x)` against `t`: batch["x"] and batch["t"], or the two members of a tuple or list."""
+    """Return the mean squared error of `model(x)` against `t`: batch["x"] and batch["t"], or the two members of a tuple
+    or list.
+    """
     x, t = input_and_target(batch)
     return torch.nn.functional.mse_loss(model(x), t)
 
@@ -46,7 +50,7 @@ def input_and_target(batch: Any) -> tuple[Any, Any]:
 
 
 def loss_function(loss_fn: object) -> LossFunction:
-    """`loss_fn` as a function of (model, batch).
+    """Return `loss_fn` as a function of (model, batch).
 
     None is the default loss; a torch loss module (`MSELoss()`, `CrossEntropyLoss()`) compares the same two.
     """
@@ -90,7 +94,7 @@ def _spec(name: str, tensor: object, device: torch.device) -> TensorSpec:
 
 
 def target_spec(loss_fn: object, output: TensorSpec) -> TensorSpec:
-    """`batch["t"]` when B and D are given: like the output, or class indices for CrossEntropyLoss."""
+    """Return the form of `batch["t"]` when B and D are given: like the output, or class indices for CrossEntropyLoss."""
     if isinstance(loss_fn, torch.nn.CrossEntropyLoss):
         return TensorSpec(output.shape[:1] + output.shape[2:], torch.int64, output.device)
     return output

@@ -1,7 +1,7 @@
 """The step as a graph of ATen ops: torch.export on `loss_fn(model, batch)`, functional, composites whole.
 
-The public route only: `torch.export.export(…, strict=False).run_decompositions({})`. Nothing runs on the
-device, and the model is left as it was, attributes that its `forward` sets included.
+Only the public route is used: `torch.export.export(…, strict=False).run_decompositions({})`. Nothing runs on the
+device, and the model is left unchanged, including attributes that its `forward` sets.
 """
 
 from __future__ import annotations
@@ -90,15 +90,14 @@ def export(
 def _judged(
     step: StepModule, specs: Mapping[str, TensorSpec], fallback: SourceLocation | None
 ) -> ExportedProgram:
-    """
-    The graph of `step`, if its next call would be the same one; afterwards Python is as before.
+    """Return the graph of `step`, if its next call would give the same one; afterwards Python's state is restored.
 
     Raises TraceError with the place that a call changes and computes with.
     """
     before = [_call(step, specs)]
-    if step.written:  # which the first call did not know
+    if step.written:  # the first call did not know them
         before = [_call(step, specs)]
-    if before[0] is not None and before[0].of_users_code:  # torch's alone does the same each time
+    if before[0] is not None and before[0].of_users_code:  # torch's code alone does the same each time
         before.append(_call(step, specs))
     program = _program(step, specs, fallback)
     first = step.carried
@@ -128,7 +127,7 @@ def _settle(
         try:
             other = _program(again, specs, fallback)
         except AicfError:
-            return again.carried if first.tables else None  # a table that is there, a flag says, and is not
+            return again.carried if first.tables else None  # a flag may claim a table that is missing
         finally:
             put_back(first.places)
         return again.carried if _are_same(program, other) else None
@@ -155,7 +154,7 @@ def _refuse_another_call(
     specs: Mapping[str, TensorSpec],
     fallback: SourceLocation | None,
 ) -> None:
-    """Raise TraceError where calls differ though every place of Python is put back between them: C keeps something."""
+    """Raise TraceError if calls differ though every Python place is restored between them: C keeps state."""
     one, other = made[0], made[-1]
     if one is None or other is None or (number := first_difference(one.made, other.made)) is None:
         return
@@ -193,7 +192,7 @@ def _call(step: StepModule, specs: Mapping[str, TensorSpec], sought: int | None 
 def _program(
     step: StepModule, specs: Mapping[str, TensorSpec], fallback: SourceLocation | None
 ) -> ExportedProgram:
-    """The graph of a step by torch.export."""
+    """Export the graph of a step by torch.export."""
     try:
         with (
             quiet(),
@@ -245,9 +244,8 @@ def _without_graph(
         list[torch.Tensor],
     ]
 ]:
-    """
-    A call of `step` for batches of `specs` by fake tensors; the paths of parameters and buffers that it has written to; then
-    parameters and batch, and buffers.
+    """Call `step` for batches of `specs` with fake tensors. Return the call, the paths of written tensors, parameters
+    and batch, and buffers.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with (
@@ -281,7 +279,7 @@ def is_functional(program: ExportedProgram) -> bool:
 
 
 def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> ExportedProgram:
-    """`program` without mutation, and with the given ops replaced by their decompositions."""
+    """Return `program` without mutation, and with the given ops replaced by their decompositions."""
     try:
         with quiet(), seen_by_autocast(program), made_ready():
             return program.run_decompositions(decompositions)  # pyright: ignore[reportUnknownMemberType]

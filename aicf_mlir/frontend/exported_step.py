@@ -62,13 +62,13 @@ class ExportedStep:
     places: Sequence[VisitedPlace]
     """The Python places that the step has visited."""
     fallback: SourceLocation | None
-    """The line that asked for the trace: where an op has no line of its own."""
+    """The line that requested the trace, used for an op without a line of its own."""
     trained: frozenset[str] = frozenset()
-    """The placeholders that torch gives a gradient of the loss, by name; of a loop body none."""
+    """The placeholders to which torch gives a gradient of the loss, by name; none for a loop body."""
     detached: frozenset[str] = frozenset()
     """The placeholders, by name, whose tensor has no gradient when the step is over, even if their memory was written."""
     written: frozenset[str] = frozenset()
-    """The placeholders that an op writes to whose own schema does not say so, by name."""
+    """The placeholders, by name, that an op writes to without declaring it in its schema."""
 
     def with_program(self, program: ExportedProgram) -> Self:
         """The same step as another graph."""
@@ -76,7 +76,7 @@ class ExportedStep:
 
     @property
     def result(self) -> Node:
-        """The node whose value is the loss; TraceError if the step changes its batch."""
+        """Return the node whose value is the loss. Raises TraceError if the step changes its batch."""
         return self._returned[0]
 
     @property
@@ -108,7 +108,7 @@ class ExportedStep:
         return [Update(node, found[node]) for node in placeholders.values() if node in found]
 
     def expect_all(self) -> None:
-        """Raise TraceError where the functional graph has lost a gradient that torch takes, or a write."""
+        """Raise TraceError if the functional graph has lost a gradient that torch takes, or a write."""
         reached, pending = set[Node](), [self.result]
         while pending:
             node = pending.pop()
@@ -161,7 +161,7 @@ class ExportedStep:
 
     @property
     def inputs(self) -> dict[str, str]:
-        """The batch's name of each placeholder that stands for one of its entries."""
+        """The batch's name of each placeholder that represents one of its entries."""
         return dict(zip(map(str, self.program.graph_signature.user_inputs), self.names, strict=True))
 
     @property
@@ -178,7 +178,7 @@ class ExportedStep:
 
     @property
     def requiring_gradient(self) -> set[str]:
-        """The placeholders whose tensors require a gradient, by name; torch.export hands over aliases of captured ones."""
+        """Return the placeholders whose tensors require a gradient, by name; torch.export passes aliases of captured ones."""
         memories = {memory_of(tensor) for tensor in self.recorder.captured.values() if tensor.requires_grad}
         return {
             name
@@ -188,7 +188,9 @@ class ExportedStep:
         }
 
     def location(self, node: Node) -> SourceLocation | None:
-        """The user's line and layer of `node`; torch.export loses the line inside `no_grad`, where the recorder has it."""
+        """Return the user's line and layer of `node`; torch.export loses the line inside `no_grad`, where the recorder
+        has it.
+        """
         own = source.of_stack_trace(node.meta.get("stack_trace"))
         found = own or next(iter(self.recorder.without_gradient), self.fallback)
         return found and replace(found, layer=layer_of(node))

@@ -28,7 +28,7 @@ BASE: Any = Function.__mro__[1]
 """The class in which `Function.apply` finds the method it calls, however the user has obtained it."""
 
 OF_TORCH = ("torch._library", "torch._functorch", "aicf_mlir")
-"""Modules whose functions are the gradient of an op, which stands in the graph itself."""
+"""Modules whose functions are the gradient of an op; the graph contains the op itself."""
 
 
 class Context(FunctionCtx):
@@ -66,7 +66,7 @@ class Functions:
 
     def __init__(self) -> None:
         self._applied: dict[Any, Applied] = {}
-        """By node of autograd."""
+        """The applications by node of autograd."""
         self._autocast: dict[str, bool] = {}
 
     @contextmanager
@@ -79,7 +79,7 @@ class Functions:
         thread = get_ident()
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            if get_ident() != thread:  # which trains by itself
+            if get_ident() != thread:  # that thread trains on its own
                 return cast(Any, super(BASE, cls)).apply(*args, **kwargs)
             return self._apply(cls, args, kwargs)
 
@@ -157,7 +157,7 @@ class Functions:
 
     @contextmanager
     def _outside(self) -> Generator[None]:
-        """Autocast is as where the gradients are taken."""
+        """Set autocast to its state where the gradients are taken."""
         with ExitStack() as stack:
             for device, enabled in self._autocast.items():
                 if torch.is_autocast_enabled(device) != enabled:
@@ -165,7 +165,7 @@ class Functions:
             yield
 
     def expect_known(self, loss: torch.Tensor) -> None:
-        """Raise TraceError where the gradient of `loss` is of a function whose backward is not known."""
+        """Raise TraceError if the gradient of `loss` needs a function whose backward is not known."""
         reached: dict[Any, set[int]] = {}
         for node, result in edges_behind(loss):
             reached.setdefault(node, set()).add(result)
@@ -201,7 +201,7 @@ class Functions:
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """One value as a tuple of it."""
+    """Return one value as a tuple of it."""
     return cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value,)
 
 
@@ -245,7 +245,7 @@ def backward(
 
 
 def refuse_dirty(applied: Applied, context: Context) -> None:
-    """Raise TraceError for a function that says that it changes an operand."""
+    """Raise TraceError for a function that declares a change of an operand."""
     if context.dirty_tensors:
         raise trace_error(
             f"the autograd function {applied.function.__name__!r} changes an operand in place (mark_dirty)"
@@ -260,7 +260,9 @@ def gradients(
     left: Sequence[Any],
     location: SourceLocation | None,
 ) -> dict[int, torch.Tensor]:
-    """The gradients that a backward has returned, by the position of the operand: of its shape and type, as torch makes them."""
+    """Return the gradients that a backward has returned, by the operand's position: in its shape and type, as torch
+    makes them.
+    """
     given = list(left)
     while len(given) > len(args) and given[-1] is None:
         given.pop()
@@ -278,7 +280,7 @@ def gradients(
 
 
 def like(gradient: Any, operand: torch.Tensor, position: int) -> torch.Tensor:
-    """A gradient as torch makes it fit its operand."""
+    """Return a gradient as torch makes it fit its operand."""
     if not isinstance(gradient, torch.Tensor):
         raise RuntimeError(f"it returned {type(gradient).__name__} as gradient {position}")
     if gradient.shape != operand.shape:

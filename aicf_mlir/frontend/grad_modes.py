@@ -20,7 +20,7 @@ BLOCK: Any = torch.ops.higher_order.wrap_with_set_grad_enabled
 """The op that an export makes of a block: its operands are the grad mode, the graph inside, and the graph's operands."""
 
 MODE = "aicf_records_gradients"
-"""The entry among the annotations of a node that says whether torch records gradients there."""
+"""The annotation of a node that is True if torch records gradients there."""
 
 
 class _Annotations(dict[str, Any]):
@@ -33,7 +33,7 @@ class _Annotations(dict[str, Any]):
 
 @contextmanager
 def noted() -> Generator[None]:
-    """A step is traced inside: each of its nodes says in which mode it was called."""
+    """Trace a step inside: each of its nodes gets the grad mode in which it was called."""
     meta = traceback.current_meta
     with traceback.preserve_node_meta(), traceback.annotate({}):
         meta["custom"] = _Annotations(meta["custom"])
@@ -82,7 +82,7 @@ def _inline(module: GraphModule, block: Node) -> None:
 
 
 def _moved(module: GraphModule, value: Any, name: str) -> str:
-    """A name under which `module` has `value` from now on."""
+    """Return a name under which `module` has `value` from now on."""
     free = next(
         each
         for number in range(len(dir(module)) + 1)

@@ -99,7 +99,7 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
 
 
 def _cut_loss(exported: ExportedStep, run: _Run, loss: Node) -> None:
-    """Cut the loss where torch gives it no gradient; and have the signature name the results as they are now."""
+    """Cut the loss if torch gives it no gradient, and make the signature name the current results."""
     output = exported.program.graph.output_node()
     if not run.values[loss].requires_grad and (cut := run.without_gradient(output, loss)) is not loss:
         output.replace_input_with(loss, cut)
@@ -116,17 +116,17 @@ class _Run:
 
     exported: ExportedStep
     values: dict[Node, Any] = field(default_factory=dict[Node, Any])
-    """All of them stay, so that no memory is used twice."""
+    """The values of nodes; all of them are kept, so no memory is used twice."""
     held: dict[object, list[torch.Tensor]] = field(default_factory=dict[object, list[torch.Tensor]])
-    """By memory: the tensors with a gradient. Memory that is here may carry one in a functional graph."""
+    """The tensors with a gradient, by memory. Memory that is here may carry a gradient in a functional graph."""
     writes: dict[object, int] = field(default_factory=dict[object, int])
-    """By memory: how often it was written to so far."""
+    """The number of writes to each memory up to here."""
     made: dict[Node, int] = field(default_factory=dict[Node, int])
-    """By node: how often its memory had been written to when it was made."""
+    """The number of writes to a node's memory when it was made, by node."""
     cuts: dict[tuple[Node, int], Node] = field(default_factory=dict[tuple[Node, int], Node])
-    """The cut of a node, as long as its memory is written to so often."""
+    """The cut of a node, valid while the number of writes to its memory stays the same."""
     fresh: set[int] = field(default_factory=set[int])
-    """By id: results that are to be cut once a node stands for them."""
+    """The ids of results that are to be cut once a node represents them."""
     loose: set[int] = field(default_factory=set[int])
     """The ids of views made under `no_grad`, and of tensors that follow from these alone: torch says that they have a
     gradient.
@@ -134,7 +134,7 @@ class _Run:
     asks: bool = False
     """True if the graph asks for gradients itself, as a loop body does."""
     hidden: set[object] = field(default_factory=set[object])
-    """The memory that ops have written to whose own schema does not say so."""
+    """The memory that ops have written to without declaring it in their schema."""
     updated: set[object] = field(default_factory=set[object])
     """The memory of new values of parameters."""
     backwards: Backwards = field(default_factory=Backwards)
@@ -152,7 +152,7 @@ class _Run:
                 self.define(node, next(placeholders))
             elif node.op == "get_attr":
                 self.define(node, getattr(module, str(node.target)))
-            elif node.target is aten.detach_.default:  # of a constant, whose views would be cut by it
+            elif node.target is aten.detach_.default:  # of a constant, whose views it would cut
                 self._erase(node)
             else:
                 with torch.set_grad_enabled(records_gradients(node)):
@@ -162,7 +162,7 @@ class _Run:
         raise TypeError("a graph without an output")
 
     def define(self, node: Node, value: Any) -> None:
-        """The value of a node, as it is now."""
+        """Set the value of a node to the current one."""
         self.values[node] = value
         if isinstance(value, torch.Tensor):
             memory = memory_of(value)
@@ -192,7 +192,7 @@ class _Run:
             raise explained(error, self.exported.location(node)) from error
 
     def _other(self, node: Node, args: Any, kwargs: Any) -> Any:
-        """A function of Python, or an op with a graph inside, which no step can have: the importer says so."""
+        """Run a Python function; give an op with a graph inside, which the importer refuses, results like the traced ones."""
         if not isinstance(node.target, HigherOrderOperator):
             return cast(Any, node.target)(*args, **kwargs)
         carries = any(operand.requires_grad for operand in tensors((args, kwargs)))
@@ -254,7 +254,9 @@ class _Run:
         self.backwards.saw(node, tensors(operands), written, self.exported.location(node), self.writes)
 
     def _without_loose_ends(self, made: Any, operands: Sequence[torch.Tensor]) -> Any:
-        """Results of an op. A view made under `no_grad` of a tensor with a gradient says that it has one: it leads nowhere."""
+        """Return the results of an op. A view made under `no_grad` of a tensor with a gradient claims to have one: it
+        leads nowhere.
+        """
         if isinstance(made, (list, tuple)):
             return [self._without_loose_ends(each, operands) for each in cast(Sequence[Any], made)]
         is_new = isinstance(made, torch.Tensor) and not any(made is operand for operand in operands)
@@ -265,7 +267,7 @@ class _Run:
         return made
 
     def _expect_same(self, node: Node) -> None:
-        """Raise TraceError where a tensor has a gradient here and had none in the user's code, or the other way round."""
+        """Raise TraceError if a tensor has a gradient here and had none in the user's code, or the other way round."""
         value, traced = self.values[node], node.meta.get("tensor_meta")
         if not isinstance(value, torch.Tensor) or not isinstance(traced, TensorMetadata):
             return
@@ -278,7 +280,7 @@ class _Run:
                 self.loose.add(id(value))
                 return
             if self.exported.recorder.leaves:
-                return  # it is of a leaf of the step's own, which is no parameter
+                return  # it belongs to a leaf of the step's own, which is no parameter
         had, has = ("a", "none") if traced.requires_grad else ("no", "one")
         raise trace_error(
             f"the result of {node.target} had {had} gradient in the step, and has {has} in the graph that torch"
@@ -287,7 +289,7 @@ class _Run:
         )
 
     def _expect_recorded(self, node: Node, before: Sequence[tuple[torch.Tensor, int, Any]]) -> None:
-        """Raise TraceError where a tensor with a gradient has another value, by a write that its gradient does not know."""
+        """Raise TraceError if a write has changed a tensor with a gradient and autograd did not record it."""
         if any(
             t._version != version and t.requires_grad and t.grad_fn is known for t, version, known in before
         ):
@@ -296,7 +298,7 @@ class _Run:
             raise beside_the_graph(f"changes {how}", self.exported.location(node))
 
     def _cut_operands(self, node: Node, kept: set[object], operands: Sequence[torch.Tensor]) -> None:
-        """Have an op read cuts of these operands, but for memory that it writes to or its results share."""
+        """Make an op read cuts of these operands, except memory that it writes to or that its results share."""
         cut = {id(operand) for operand in operands if memory_of(operand) not in kept}
         for operand in node.all_input_nodes:
             if id(self.values[operand]) not in cut:
@@ -305,7 +307,7 @@ class _Run:
                 node.replace_input_with(operand, read)
 
     def without_gradient(self, reader: Node, node: Node) -> Node:
-        """A cut of `node` as it is before `reader`; `node` itself where it carries no gradient."""
+        """Return a cut of the value of `node` before `reader`; `node` itself if it carries no gradient."""
         value = self.values[node]
         memory = memory_of(value)
         if not value.is_floating_point() or memory not in self.held:
@@ -317,7 +319,7 @@ class _Run:
         return self.cuts[node, writes]
 
     def _cut_result(self, node: Node) -> None:
-        """Have whoever reads a result read a cut of it, if it is one without a gradient."""
+        """Make readers of a result read a cut of it, if it has no gradient."""
         value = self.values[node]
         if isinstance(value, torch.Tensor) and id(value) in self.fresh:
             cut = self._insert(following(node), node)
@@ -356,7 +358,7 @@ def is_differentiable(value: object) -> bool:
 
 
 def like(made: object, carries_gradient: bool) -> Any:
-    """Results as the tracer describes them, each with a gradient or none."""
+    """Return results as the tracer describes them, each with a gradient or none."""
     if isinstance(made, torch.Tensor):
         return made.detach().requires_grad_(carries_gradient and made.is_floating_point())
     if isinstance(made, (list, tuple)):

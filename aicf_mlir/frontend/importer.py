@@ -1,4 +1,4 @@
-"""From the exported graph to one function of the nn dialect, node by node, each op at its line."""
+"""The import of an exported graph into one function of the nn dialect, node by node, each op at its line."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Importer(NodeImporter):
         return argument
 
     def run(self) -> ModuleOp:
-        """The module with the function; UnsupportedNode at the first node that has no form in nn."""
+        """Return the module with the function. Raises UnsupportedNode at the first node that has no form in nn."""
         self._exported.expect_all()
         self._import_nodes()
         loss = self._known(self._exported.result)
@@ -136,7 +136,7 @@ class Importer(NodeImporter):
             self._carriers.add(node)
 
     def _known(self, node: Node) -> SSAValue:
-        """The value of a node that outlives the step, or is shown."""
+        """Return the value of a node that outlives the step, or is shown."""
         value = self._value(node)
         if self._emit.is_inside(value):
             raise trace_error(f"the step keeps a gradient: {GRADIENT_LEAVES}", self._exported.location(node))
@@ -147,7 +147,7 @@ class Importer(NodeImporter):
         return self._known(node), Label("output", name)
 
     def _update(self, update: Update) -> tuple[SSAValue, Label]:
-        """A new value for a buffer, under the label that says of which."""
+        """Return a new value for a buffer, with the label that names the buffer."""
         binding = self._bindings.arguments[update.placeholder]
         if update.value in self._carriers and update.placeholder.name not in self._exported.detached:
             raise trace_error(
@@ -162,7 +162,7 @@ class Importer(NodeImporter):
         return value, Label("update", binding.name, target_role=binding.role)
 
     def _next_random(self) -> list[tuple[SSAValue, Label]]:
-        """The count of steps, where random numbers are drawn."""
+        """Return the next count of steps, if random numbers are drawn."""
         if (random := self._emit.random) is None:
             return []
         self._emit.location = self._exported.fallback
@@ -242,7 +242,7 @@ class Importer(NodeImporter):
 
 
 def only_value(tensor: torch.Tensor) -> float | None:
-    """The number that stands everywhere in `tensor`, or None; any in one without elements."""
+    """Return the number in every element of `tensor`, or None; any number for one without elements."""
     if not tensor.numel():
         return 0.0
     first = tensor.reshape(-1)[0]
@@ -251,6 +251,6 @@ def only_value(tensor: torch.Tensor) -> float | None:
 
 
 def name_hint(role: str, name: str) -> str:
-    """`name` as an SSA name: `0.weight` becomes `p0.weight`, for a name cannot begin with a digit."""
+    """Return `name` as an SSA name: `0.weight` becomes `p0.weight`, since a name cannot begin with a digit."""
     legal = "".join(c if c.isascii() and (c.isalnum() or c in "_.-$") else "_" for c in name) or role
     return f"{role[0]}{legal}" if legal[0].isdigit() else legal

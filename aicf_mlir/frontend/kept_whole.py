@@ -44,7 +44,7 @@ _listed: list[str] = []
 
 @contextmanager
 def made_ready() -> Generator[None]:
-    """While programs are made functional; for one thread at a time, as all that traces."""
+    """Keep composites whole while programs are made functional; one thread at a time, as for all tracing."""
     global _listed
     look, replace = vars(utils)[LOOK], vars(program)[REPLACE]
     lists: Any = torch._C._dispatch_get_registrations_for_dispatch_key  # pyright: ignore[reportPrivateUsage]

@@ -34,7 +34,7 @@ ORDERED = frozenset(
         "greater_equal",
     ]
 )
-"""Comparisons, by name: one that is the same at both ends of a range is the same in it."""
+"""Comparisons by name: a result that is the same at both ends of a range holds inside it."""
 
 DRAWN = "random numbers"
 MADE = "a tensor of the step"
@@ -45,13 +45,13 @@ class Memory:
     """The facts that all views of one block of memory share."""
 
     sources: dict[int, torch.Tensor]
-    """The user's tensors that its values follow from, by id."""
+    """The user's tensors from which its values follow, by id."""
     name: str
     """The user's name of the memory."""
     version: int
     """The version of the trace's tensors after the last function that was also computed on real ones."""
     why: str = ""
-    """Why its values are not known any more."""
+    """The reason why its values are no longer known."""
 
 
 @dataclass(eq=False)
@@ -74,7 +74,7 @@ def any_like(tensor: torch.Tensor) -> Known:
 
 
 def end_like(tensor: torch.Tensor, largest: bool) -> Known:
-    """All zero, or all the largest number below 1."""
+    """Return a tensor of zeros, or of the largest number below 1."""
     with outside():
         end = 1 - torch.finfo(tensor.dtype).eps / 2 if largest else 0.0
         value = torch.full(tensor.shape, end, dtype=tensor.dtype, device=tensor.device)
@@ -134,7 +134,7 @@ def real_tensors(tree: object) -> list[torch.Tensor]:
 
 
 def mapped(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
-    """The same with another value for each tensor, in the order of `real_tensors`."""
+    """Return the same tree with another value for each tensor, in the order of `real_tensors`."""
     if is_a(tree, torch.Tensor):
         return function(tree)
     if not real_tensors(tree):

@@ -34,7 +34,7 @@ def with_known_index(
     x = given["input"]
     if "index" in given:
         if "value" in given and not (is_a(given["value"], Tensor) and given["value"].numel() != 1):
-            return None  # which is a choice between two values for each element
+            return None  # this form chooses between two values for each element
         if "value" not in given and known.has_all((x, given["index"])):
             return None
         index: Any = given["index"]
@@ -60,7 +60,7 @@ def _under_mask(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def _numbers(known: KnownValues, part: Any) -> Sequence[Any]:
-    """A part of an index; of a mask of known values the indices of each dimension, of a slice whole numbers."""
+    """Return a part of an index: for a mask of known values the indices of each dimension, for a slice whole numbers."""
     if is_mask(part) and part.dim() and known.has_all((part,)):
         return [known.taken(_column, part, dim) for dim in range(part.dim())]
     if is_a(part, slice) and (bounds := real_tensors(part)) and known.has_all(bounds):

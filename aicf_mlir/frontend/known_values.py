@@ -46,7 +46,7 @@ BY_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 BY_SHAPE = frozenset(
     ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 )
-"""Functions, by name, that look at no value of their first operand."""
+"""Functions, by name, that read no value of their first operand."""
 
 MASKS = (torch.bool, torch.uint8)
 
@@ -58,7 +58,7 @@ Given = ParamSpec("Given")
 
 
 def unseen(method: Callable[Given, Result]) -> Callable[Given, Result]:
-    """A method whose looks at tensors are no functions that the step calls."""
+    """Decorate a method whose reads of tensors are not functions that the step calls."""
 
     @wraps(method)
     def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
@@ -87,7 +87,7 @@ class Computed:
 
 
 class Looking(TorchDispatchMode):
-    """Sees each op on real tensors; raises Unknown where it would draw numbers or change a tensor of the user's."""
+    """Sees each op on real tensors. Raises Unknown if it would draw numbers or change a user's tensor."""
 
     def __init__(self, kept: Mapping[int, str]):
         """Take `kept`: the user's name for each memory that nothing may write to."""
@@ -121,14 +121,14 @@ class KnownValues:
 
     def __init__(self) -> None:
         self.sources: dict[int, torch.Tensor] = {}
-        """The user's tensors that the trace has taken values from, by id."""
+        """The user's tensors whose values the trace has used, by id."""
         self._known: Any = WeakIdKeyDictionary()
         self._kept: dict[int, str] = {}
         """The user's name of each tensor that is not computed from another one and that no step may write to, by its
         memory.
         """
         self._unknown: dict[int, str] = {}
-        """By memory: why the values of a tensor of the user's are unknown."""
+        """The reason why the values of a user's tensor are unknown, by memory."""
 
     @unseen
     def begin(
@@ -160,7 +160,7 @@ class KnownValues:
                 self._known[tensor] = self._source(own[path], tensor, repr(path.removeprefix("model.")))
 
     def end(self) -> None:
-        """Nothing of the step looks at the memory of the user's tensors any more."""
+        """Drop all references of the step to the memory of the user's tensors."""
         self._known.clear()
 
     def _source(self, own: torch.Tensor, traced: torch.Tensor, name: str) -> Known:
@@ -219,7 +219,7 @@ class KnownValues:
         try:
             return self._computed(func, args, kwargs)
         except Unknown as unknown:
-            again = Unknown(str(unknown))  # without the frames that have raised it, and their tensors
+            again = Unknown(str(unknown))  # without the frames that raised it, and their tensors
             again.is_uniform = unknown.is_uniform
             return again
         except Exception:  # noqa: BLE001 - the trace meets it too, or it is raised at run time
@@ -230,7 +230,7 @@ class KnownValues:
         """Do the work of `computed`. Raises Unknown, and any error of torch."""
         operands = [self.known(tensor) for tensor in real_tensors((args, kwargs))]
         if not operands and getattr(func, "__name__", "").startswith("_"):
-            raise Unknown("")  # it may change a state of torch, as forward-mode differentiation has one
+            raise Unknown("")  # it may change a state of torch, such as that of forward-mode differentiation
         if getattr(func, "__name__", "") in BY_SHAPE and args and is_a(args[0], torch.Tensor):
             operands[0] = any_like(args[0])
         if getattr(func, "__name__", "") in ORDERED:
@@ -326,7 +326,7 @@ class KnownValues:
 
 
 def place_of(tensor: torch.Tensor) -> int:
-    """Equal for two real tensors that are views of the same memory."""
+    """Return a key that is equal for two real tensors that are views of the same memory."""
     storage: Any = tensor.untyped_storage()
     return storage._cdata
 

@@ -50,7 +50,7 @@ AGAIN = 100
 
 
 class LenientRecorder(Recorder):
-    """Notes an error and goes on where `MADE_UP` has a value; any other ends the trace."""
+    """Notes an error and continues if `MADE_UP` has a value; any other error ends the trace."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class LenientStep(ExportedStep):
 
 
 class LenientImporter(Importer):
-    """Notes each node that it cannot import, and goes on with an argument of the node's type in its place."""
+    """Notes each node that it cannot import, and continues with an argument of the node's type instead."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -160,14 +160,16 @@ def unsupported_ops(
 
 
 def reason(written: UnsupportedNode, last: UnsupportedNode) -> str:
-    """Why an op is not supported, where torch's rules lead to the op `last`; empty if that is all there is to say."""
+    """Return the reason why an op is not supported, if torch's rules lead to the op `last`; empty if there is no more
+    to add.
+    """
     if written.reason or written.target == last.target:
         return written.reason
     return decomposed_into(op_name(last.node))
 
 
 def origin(node: Node) -> str:
-    """The name that the graph had, before torch took any op apart, for the node that this one was made from."""
+    """Return the name of this node's original in the graph, before torch decomposed any op."""
     name, sources = node.name, node.meta.get("from_node")
     while sources:
         name, sources = sources[-1].name, sources[-1].from_node

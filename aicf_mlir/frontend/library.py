@@ -37,7 +37,7 @@ MACHINERY = (
 
 
 class Lookup(NamedTuple):
-    """One place that code looks in."""
+    """One place that code looks up."""
 
     owner: dict[str, Any]
     """The dictionary of a module."""
@@ -91,7 +91,7 @@ def _lookups_of(code: types.CodeType, function: types.FunctionType) -> Iterator[
 
 @lru_cache(maxsize=4096)
 def _instructions(code: types.CodeType) -> tuple[tuple[str, Any], ...]:
-    """The name and the argument of each instruction. torch's functions are looked through several times for each step."""
+    """Return the name and the argument of each instruction. torch's functions are read several times for each step."""
     return tuple((each.opname, each.argval) for each in dis.get_instructions(code))
 
 

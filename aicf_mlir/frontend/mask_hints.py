@@ -1,4 +1,4 @@
-"""torch.nn's encoders and decoders ask whether a mask is the causal one, which a trace without values cannot answer."""
+"""torch.nn's encoders and decoders test if a mask is the causal one, which a trace without values cannot answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch.nn.modules.transformer as layers
 
 ASKING = "_detect_is_causal_mask"
-"""The function of torch.nn that compares the mask with a causal one; where there is none, nothing asks."""
+"""The function of torch.nn that compares the mask with a causal one; if it does not exist, nothing calls it."""
 
 
 def given_hint(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
@@ -20,7 +20,7 @@ def given_hint(mask: Any, is_causal: bool | None = None, size: int | None = None
 
 @contextmanager
 def without_mask_hints() -> Generator[None]:
-    """No mask is looked into while a step is traced."""
+    """Trace a step without reading the values of masks."""
     held: Any = vars(layers)
     asking = held.get(ASKING)
     if asking is not None:

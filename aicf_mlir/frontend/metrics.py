@@ -1,4 +1,4 @@
-"""Metrics: outputs of a step, gathered over steps on the device in f64 or i64, and read when somebody asks."""
+"""Metrics: outputs of a step, gathered over steps on the device in f64 or i64, and read on request."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ COUNT = "metrics"
 
 
 class Metrics:
-    """The accumulators of one step; made when the step is seen to have the outputs."""
+    """The accumulators of one step; they are made once the outputs of the step are known."""
 
     def __init__(self, kinds: Mapping[str, str] | None = None):
-        """`kinds`: by the name of an output one of `KINDS`. BindError for another."""
+        """Take `kinds`: one of `KINDS` by the name of an output. Raises BindError for another."""
         self.kinds = checked(kinds)
         self._tensors: dict[str, torch.Tensor] = {}
         self._count: torch.Tensor | None = None
@@ -36,7 +36,7 @@ class Metrics:
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """The accumulators and the count, as far as they are made."""
+        """Return the accumulators and the count, if they exist already."""
         return [*self._tensors.values(), *([] if self._count is None else [self._count])]
 
     def accumulator(
@@ -81,7 +81,7 @@ class Metrics:
 
 
 def _mean(total: torch.Tensor, count: float) -> torch.Tensor:
-    """`total / count`, rounded once: on CUDA torch multiplies by a reciprocal that is rounded already."""
+    """Return `total / count`, rounded once: on CUDA torch multiplies by a reciprocal that is rounded already."""
     kind = total.dtype if total.dtype.is_floating_point else torch.get_default_dtype()
     return (total.double() / torch.tensor(count, dtype=torch.float64, device=total.device)).to(kind)
 

@@ -20,7 +20,7 @@ from aicf_mlir.frontend.torch_state import global_hooks
 
 
 def unwrapped(model: object) -> torch.nn.Module:
-    """The model itself, also if torch.compile has wrapped it; TraceError for anything but a module."""
+    """Return the model itself, also if torch.compile has wrapped it. Raises TraceError for anything but a module."""
     inner = getattr(model, "_orig_mod", model)
     if not isinstance(inner, torch.nn.Module):
         raise TraceError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
@@ -34,7 +34,7 @@ def unwrapped(model: object) -> torch.nn.Module:
 
 
 def modules_of(model: torch.nn.Module, function: LossFunction) -> dict[str, torch.nn.Module]:
-    """The model under "", and every other module that the loss function is or finds in its closure, by name."""
+    """Return the model under "", and every other module that the loss function is or finds in its closure, by name."""
     modules = {"": model}
     if isinstance(function, torch.nn.Module):
         modules["loss_fn"] = function
@@ -64,14 +64,14 @@ def tensor_names(modules: Mapping[str, torch.nn.Module]) -> dict[torch.Tensor, s
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """`name`, with `'` after it until no other tensor has it: names that AICF makes up give way to the model's."""
+    """Return `name`, with `'` appended until no other tensor has it: names that AICF makes give way to the model's."""
     while name in taken:
         name += "'"
     return name
 
 
 def device_of(names: Mapping[torch.Tensor, str], wanted: str | torch.device | None) -> torch.device:
-    """The one device of the model's tensors; `wanted` for a model without any."""
+    """Return the one device of the model's tensors; `wanted` for a model without any."""
     devices = {tensor.device: name for tensor, name in names.items()}
     if len(devices) > 1:
         places = ", ".join(f"{name!r} on {device}" for device, name in devices.items())
@@ -80,12 +80,12 @@ def device_of(names: Mapping[torch.Tensor, str], wanted: str | torch.device | No
 
 
 def dtype_of(names: Mapping[torch.Tensor, str]) -> torch.dtype:
-    """The dtype of the model's first float tensor; float32 for a model without any."""
+    """Return the dtype of the model's first float tensor; float32 for a model without any."""
     return next((tensor.dtype for tensor in names if tensor.is_floating_point()), torch.float32)
 
 
 def check_dtype(model: torch.nn.Module, dtype: torch.dtype | None) -> None:
-    """Raise BindError for a parameter of another float type than the one that is asked for; None asks for none."""
+    """Raise BindError for a parameter of a float type other than the requested one; None requests none."""
     for name, parameter in model.named_parameters():
         if dtype is not None and parameter.is_floating_point() and parameter.dtype != dtype:
             raise BindError(

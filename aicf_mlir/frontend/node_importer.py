@@ -1,4 +1,4 @@
-"""One node of a graph of ATen ops after the other becomes ops of the nn dialect, each at its line."""
+"""The import of a graph of ATen ops, node by node, into ops of the nn dialect, each at its line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Located(Protocol):
 
 
 class NodeImporter(abc.ABC):
-    """Emits the nodes of `graph` by `emit`, on values that are there already."""
+    """Emits the nodes of `graph` by `emit`, on existing values."""
 
     def __init__(self, graph: Located, emit: Emitter, device: torch.device):
         self._graph = graph

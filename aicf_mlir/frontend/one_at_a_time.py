@@ -1,6 +1,6 @@
 """torch.export patches the process while it traces: two traces at once fail with torch's internal errors.
 
-A signal in the middle may leave torch's stack of modes as it should not be, so signals wait; but not for ever.
+A signal in the middle may leave torch's stack of modes corrupted, so signals wait, but not forever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _lock = threading.RLock()
 
 
 def _renew() -> None:
-    """A forked child has no thread that could release the lock of its parent."""
+    """Renew the lock in a forked child, which has no thread that could release its parent's lock."""
     global _lock
     _lock = threading.RLock()
 
@@ -32,7 +32,9 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def one_at_a_time(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """`function`, for one thread of the process at a time, while signals wait; all functions decorated so wait for each other."""
+    """Return `function` limited to one thread of the process at a time, while signals wait; all decorated functions
+    share the lock.
+    """
 
     @wraps(function)
     def waiting(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:

@@ -25,8 +25,7 @@ from aicf_mlir.optimizers.rule import TorchClass, UpdateRule
 def describe(
     optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]
 ) -> ArrayAttr[DictionaryAttr]:
-    """
-    The function attribute `aicf.optimizer`: one dictionary per param group, in order.
+    """Return the function attribute `aicf.optimizer`: one dictionary per param group, in order.
 
     `names` holds the trained parameters of the step; a parameter that the step does not read is left out, as
     torch leaves it alone. Raises TraceError for an optimizer whose update cannot be compiled.
@@ -44,7 +43,7 @@ def describe(
             hyperparameters(rule, group)
             said = {
                 row.name for row in rule.FLAGS if row.key in group
-            }  # by the group, which torch's step asks
+            }  # by the group, which torch's step reads
             fixed = {name: value for name, value in torch_class.fixed.items() if name not in said}
             flags = {**switches(rule, group, fixed), **fixed}
             groups.append(Group(rule(**flags), params).to_attribute())
@@ -54,8 +53,7 @@ def describe(
 
 
 def rule_of(optimizer: torch.optim.Optimizer) -> tuple[TorchClass, type[UpdateRule]] | None:
-    """
-    The most derived class that a rule describes, and the rule; None for an optimizer with a step of its own.
+    """Return the most derived class that a rule describes, and the rule; None for an optimizer with a step of its own.
 
     Raises TraceError for hooks around the step.
     """
@@ -96,8 +94,7 @@ def _loaded(torch_class: TorchClass) -> type[torch.optim.Optimizer]:
 def trained_parameters(
     optimizer: torch.optim.Optimizer | None, names: Mapping[torch.Tensor, str]
 ) -> set[torch.Tensor]:
-    """
-    The parameters among `names` that require a gradient and, if there is an optimizer, are in its groups.
+    """Return the parameters among `names` that require a gradient and, if there is an optimizer, are in its groups.
 
     Raises TraceError for a parameter of the optimizer that is not in `names`, or that is complex or sparse.
     """

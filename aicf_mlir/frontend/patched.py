@@ -26,11 +26,11 @@ METHODS: Mapping[type, frozenset[str]] = {
     ),
     torch.nn.Module: frozenset(CALLS),
 }
-"""By class: the methods that torch has. Further ones that somebody adds are nobody's but theirs."""
+"""The methods that torch has, by class. Methods that others add are ignored."""
 
 
 def refuse_patched(caller: SourceLocation | None) -> None:
-    """Raise TraceError where a method of torch's own is the user's code."""
+    """Raise TraceError if a method of torch's own is the user's code."""
     for kind, names in METHODS.items():
         for name, value in vars(kind).items():
             if name in names and isinstance(value, FunctionType) and not is_librarys(value):

@@ -68,11 +68,11 @@ TRACER = (
 OWN = (
     str(Path(__file__).parents[1]),
     "<frozen importlib",
-    weakref.__file__,  # its callbacks run whenever an object of anybody's goes
+    weakref.__file__,  # its callbacks run whenever any object is freed
     *(str(_TORCH / name) for name in TRACER),
     *(
         str(_TORCH.parent / name) for name in ("sympy", "mpmath")
-    ),  # by which torch's tracer reckons with numbers
+    ),  # torch's tracer uses these for arithmetic on numbers
 )
 """File name prefixes of code that is not recorded: AICF's and that of torch's tracer."""
 
@@ -82,7 +82,7 @@ LIBRARY = ("<frozen ", "<string>", sysconfig.get_path("stdlib"))
 DRAWN = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 QUEUES = (queue.SimpleQueue, multiprocessing.queues.Queue, multiprocessing.queues.SimpleQueue)
 OPAQUE = (*DRAWN, *QUEUES)
-"""Types whose objects give something else each time; so do iterators in C."""
+"""Types whose objects give a different value each time; so do iterators in C."""
 
 CACHED: Any = functools._lru_cache_wrapper  # pyright: ignore[reportPrivateUsage]
 
@@ -96,7 +96,7 @@ PlaceKind = Literal[
 
 @dataclass(frozen=True, eq=False)
 class VisitedPlace:
-    """One place that the trace has looked in."""
+    """One place that the trace has visited."""
 
     kind: PlaceKind
     owner: Any
@@ -110,7 +110,7 @@ class VisitedPlace:
     """True if the place was read before it was written to: then the next call finds the value that this one has left."""
     written: bool
     code: CodeType | None
-    """Whose instruction wrote first, or else looked first."""
+    """The code whose instruction wrote first, or else read first."""
     offset: int
 
     @property
@@ -122,7 +122,7 @@ class VisitedPlace:
 
     @property
     def location(self) -> SourceLocation | None:
-        """The line that wrote to it, if it is the user's."""
+        """Return the line that wrote to it, if it is the user's."""
         if self.code is None or not is_users_file(self.code.co_filename):
             return None
         line = next((n for begin, end, n in self.code.co_lines() if begin <= self.offset < end), None)
@@ -171,7 +171,7 @@ def without_made(places: Sequence[VisitedPlace]) -> list[VisitedPlace]:
     for key in unsure:
         if (
             key not in older and sys.getrefcount(unsure[key]) - 2 <= held[key]
-        ):  # it is held here, and by the call
+        ):  # references are held here, and by the call
             made.add(key)
         else:
             made.discard(key)
@@ -186,7 +186,7 @@ class Places:
 
     @contextmanager
     def recording(self) -> Generator[None]:
-        """Around the user's code, in the thread that runs it. The places are known after `take`."""
+        """Record the user's code, in the thread that runs it. The places are known after `take`."""
         _C.places.begin(OWN, LIBRARY, torch.Tensor, OPAQUE, ARRAYS)
         try:
             yield
@@ -208,7 +208,7 @@ class Places:
                 gc.enable()
 
     def left(self) -> Iterator[VisitedPlace]:
-        """The places that hold something else than at first."""
+        """Yield the places whose content differs from the first."""
         return (place for place in self.all if place.is_left)
 
     def carried(self) -> Iterator[VisitedPlace]:
@@ -243,7 +243,7 @@ class Names:
     """Names of places as the user would write them: `model.layers.0.scale`, `weights['kl']`, `CFG.n`."""
 
     def __init__(self, places: Sequence[VisitedPlace], roots: Mapping[int, str]):
-        """`roots`: names of objects by their id."""
+        """Take `roots`: names of objects by their id."""
         self._roots = roots
         self._found: dict[int, tuple[Any, Any]] = {}
         """The place where each object was found, by its id: owner and key, or for a dictionary the object whose
@@ -311,13 +311,13 @@ class Names:
         return f"{self.path(owner, depth)}.{key}"
 
     def _of_cell(self, place: VisitedPlace) -> str | None:
-        """A cell is called as the code calls it that looks into it."""
+        """Return the name of a cell as the code that uses it calls it."""
         return None if place.code is None else _deref(place.code, place.offset)
 
 
 @dataclass(frozen=True)
 class _Inside:
-    """The place itself, where it has no key."""
+    """A marker for the place itself, if it has no key."""
 
     place: VisitedPlace
 
@@ -327,7 +327,7 @@ def _is_users(place: VisitedPlace) -> bool:
 
 
 def _deref(code: CodeType, offset: int) -> str:
-    """The variable of an instruction that loads or stores one of a closure."""
+    """Return the variable of an instruction that loads or stores one of a closure."""
     argument, shift, at = code.co_code[offset + 1], 8, offset - 2
     while at >= 0 and code.co_code[at] == dis.EXTENDED_ARG:
         argument |= code.co_code[at + 1] << shift

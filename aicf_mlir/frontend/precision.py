@@ -50,7 +50,7 @@ class Precision:
 
     @staticmethod
     def of(asked: object) -> Precision:
-        """From the argument of a function that compiles. Raises BindError for another name."""
+        """Make a precision from the argument of a function that compiles. Raises BindError for another name."""
         if asked is None:
             return Precision()
         if not isinstance(asked, str) or asked not in COMPUTED_IN:
@@ -71,7 +71,7 @@ class Precision:
         return "dynamic" if self.name in SCALED else None
 
     def on(self, device: torch.device) -> Precision:
-        """The same for a step on `device`."""
+        """Return the same for a step on `device`."""
         return replace(self, device=device)
 
     def check(self, names: Mapping[torch.Tensor, str]) -> None:
@@ -102,7 +102,7 @@ class Precision:
                 )
 
     def mark(self, module: ModuleOp) -> None:
-        """Have the products of `module`, a model and its loss as traced, say how they may multiply."""
+        """Mark the products of `module`, a traced model and its loss, with their allowed precision."""
         if self.name not in ALLOWS_TF32:
             return
         for op in module.walk():
@@ -110,7 +110,7 @@ class Precision:
                 op.properties["allow_tf32"] = bool_attr(True)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Inside, ops compute as was asked for."""
+        """Return a context in which ops compute in the requested precision."""
         if not self.is_low or self.name is None or self.device is None:
             return nullcontext()
         return torch.autocast(self.device.type, COMPUTED_IN[self.name], cache_enabled=False)

@@ -24,7 +24,7 @@ CHATTY_LOGGERS = (
     "torch.export._trace",
     "torch.fx.experimental.symbolic_shapes",
 )
-"""They report the very errors that torch.export raises."""
+"""Loggers that report the very errors that torch.export raises."""
 
 _TORCH_NN = Path(str(torch.nn.__file__)).parent
 
@@ -55,12 +55,12 @@ def quiet() -> Generator[None]:
 
 
 def _nothing(*_: object, **__: object) -> None:
-    """Not printed."""
+    """Print nothing."""
 
 
 @contextmanager
 def _unprinted() -> Generator[None]:
-    """torch.export prints the graph that it has when the user's code fails, of many lines, to stderr: not here."""
+    """Suppress the graph of many lines that torch.export prints to stderr when the user's code fails."""
     own: dict[str, Any] = exporter.__dict__
     before = own.get("print", print)
     own["print"] = _nothing
@@ -72,7 +72,9 @@ def _unprinted() -> Generator[None]:
 
 @contextmanager
 def _any_path() -> Generator[None]:
-    """Torch's C++ reads the stack of each node, and fails where a path in it is no text of this locale: then Python reads it."""
+    """Read stacks in Python if a path is no text of this locale, since torch's C++, which reads the stack of each node,
+    would fail.
+    """
     summary: Any = CapturedTraceback.summary
 
     def either(captured: CapturedTraceback) -> Any:

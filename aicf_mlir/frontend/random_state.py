@@ -13,8 +13,7 @@ SEEDS = 1 << 64
 
 
 class RandomState:
-    """
-    The tensor [seed, steps taken] of one step, an i64[2] on its device; made when the step is seen to draw.
+    """The tensor [seed, steps taken] of one step, an i64[2] on its device; made when the step first draws.
 
     Without a seed, one is drawn from torch's generator of the CPU, which `torch.manual_seed` sets.
     """
@@ -32,7 +31,7 @@ class RandomState:
 
     @property
     def tensor(self) -> torch.Tensor | None:
-        """The tensor, where the step draws."""
+        """Return the tensor, if the step draws."""
         return self._tensor
 
     @property

@@ -1,4 +1,4 @@
-"""From the places that a trace has looked in to the `Read`s that its step is guarded by."""
+"""The conversion of places that a trace has visited to the `Read`s that guard its step."""
 
 from __future__ import annotations
 

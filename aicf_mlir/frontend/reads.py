@@ -81,7 +81,7 @@ class _Absent:
 
 
 ABSENT: Any = _Absent()
-"""Stands for a dictionary entry, or the content of a cell, that is not there."""
+"""A marker for a dictionary entry, or the content of a cell, that does not exist."""
 
 STRUCTURE = ("_modules", "_parameters", "_buffers")
 """The names under which a module keeps its dictionaries of modules, parameters and buffers."""
@@ -150,7 +150,7 @@ class Read:
 
     @property
     def place(self) -> tuple[str, int, str]:
-        """Equal for two reads of one place."""
+        """A key that is equal for two reads of one place."""
         return self.kind, id(self.owner), self.key
 
 
@@ -170,7 +170,7 @@ def _is_ours(value: object) -> bool:
 
 
 def _in_context(variable: ContextVar[Any]) -> Any:
-    """Its default counts, and is found only without another one."""
+    """Return its value; the default counts, and is found only without another one."""
     try:
         return variable.get()
     except LookupError:

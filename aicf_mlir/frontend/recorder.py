@@ -57,7 +57,7 @@ UNKNOWN_SHAPES = {
     ),
     "_pack_padded_sequence": f"{UNKNOWN_SHAPE}, a packed sequence (pad it, and mask what the padding gives)",
 }
-"""The same, by the function, of which there is more to say."""
+"""Functions of unknown result shape, with a longer explanation."""
 
 BESIDE_THE_GRAPH = {
     "data": "replaces `.data`",
@@ -72,7 +72,7 @@ BESIDE_THE_GRAPH = {
 """Functions, by name, that change gradients without leaving a trace in the graph."""
 
 LITERALS = ("tensor", "new_tensor")
-"""Functions, by name, that make a tensor of numbers of Python."""
+"""Functions, by name, that make a tensor of Python numbers."""
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Types of real tensors; tensors of the tracer have a type of their own."""
@@ -95,7 +95,7 @@ class Recorder(TorchFunctionMode):
         self.known = KnownValues()
         """The values of tensors that the trace knows."""
         self._carriers: dict[object, torch.Tensor] = {}
-        """By memory: the tensors with a gradient that the step has met."""
+        """The tensors with a gradient that the step has met, by memory."""
         self.functions = Functions()
 
     def __torch_function__(
@@ -157,7 +157,7 @@ class Recorder(TorchFunctionMode):
         return result
 
     def written_to(self, operand: torch.Tensor, how: str, location: SourceLocation | None) -> None:
-        """A tensor with a gradient has another value, and its gradient does not know. Raises TraceError."""
+        """Raise TraceError: a tensor with a gradient has a new value that autograd did not record."""
         del operand
         raise beside_the_graph(how, location)
 
@@ -215,7 +215,7 @@ def is_users(tensor: torch.Tensor) -> bool:
 
 
 def function_name(func: Callable[..., Any]) -> str:
-    """`relu` for torch.relu, `item` for Tensor.item, `data` for the getter and the setter of Tensor.data."""
+    """Return `relu` for torch.relu, `item` for Tensor.item, `data` for the getter and the setter of Tensor.data."""
     name: str = getattr(func, "__name__", "")
     owner = getattr(func, "__self__", None)
     return getattr(owner, "__name__", name) if name in ("__get__", "__set__") else name
@@ -228,7 +228,7 @@ def is_beside_the_graph(name: str, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def memory_of(tensor: torch.Tensor) -> object:
-    """Equal for two dense tensors that are views of the same memory."""
+    """Return a key that is equal for two dense tensors that are views of the same memory."""
     if tensor.layout is not torch.strided:  # it has no block of memory, and is refused where it is read
         return id(tensor)
     storage: Any = tensor.untyped_storage()

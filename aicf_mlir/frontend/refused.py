@@ -1,10 +1,10 @@
-"""Why a row of the table does not express a call."""
+"""The reason why a row of the table does not express a call."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """A row cannot express these arguments, and why; torch's decomposition of the op may still do."""
+    """A row cannot express these arguments, for a reason; torch's decomposition of the op may still work."""
 
 
 class Forbidden(Refused):

@@ -51,10 +51,10 @@ def refuse_shared(bound: Mapping[str, torch.Tensor], model: Iterable[torch.Tenso
 
 
 def warn_of_aliases(moved: Mapping[str, torch.Tensor]) -> None:
-    """
-    Warn of whole parameters, about to be moved, whose memory something else looks at: it stays with the old values.
+    """Warn of whole parameters, about to be moved, whose memory is also used elsewhere: the other user keeps the old
+    values.
 
-    Nothing is wrong with that for whoever wants no more of it, so it is no error. Parts of a larger tensor are refused.
+    That may be intended, so it is no error. Parts of a larger tensor are refused.
     """
     names = [name for name, tensor in moved.items() if is_aliased(tensor)]
     if not names:
@@ -100,7 +100,7 @@ def is_divided(tensor: torch.Tensor, known: Mapping[int, list[torch.Tensor]]) ->
     """True if the known tensors in the storage of `tensor` are its only users, and none overlaps another."""
     storage = tensor.untyped_storage()
     parts = known[key_of(storage)]
-    bases = sum(base_holders(part) == OWN_BASE for part in parts)  # through which nobody looks
+    bases = sum(base_holders(part) == OWN_BASE for part in parts)  # bases that nothing else uses
     alone = use_count(storage) == len(parts) + bases + 1  # `storage` itself counts
     ranges = sorted(memory(part) for part in parts if part.numel())
     return alone and all(end <= start for (_, end), (start, _) in pairwise(ranges))

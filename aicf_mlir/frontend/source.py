@@ -37,7 +37,7 @@ _GENERATED = re.compile(
 )
 """Names of code that libraries generate."""
 _KEPT_STRING = "<string of exec>"
-"""Stands for `<string>`, whose frames torch leaves out of its stack traces."""
+"""The name that replaces `<string>`, whose frames torch leaves out of its stack traces."""
 _STACK_TRACE_FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in ', re.MULTILINE)
 
 
@@ -115,14 +115,14 @@ def of_stack_trace(stack_trace: str | None) -> SourceLocation | None:
 def call_at(
     location: SourceLocation | None, function: Callable[..., Result], *args: Any, **kwargs: Any
 ) -> Result:
-    """Call `function` from a frame that stands at `location`, as `here` and every stack trace will show."""
+    """Call `function` from a frame at `location`, as `here` and every stack trace will show."""
     caller = _caller_at(location) if location else None
     return caller(function, *args, **kwargs) if caller else function(*args, **kwargs)
 
 
 @cache
 def _caller_at(location: SourceLocation) -> Callable[..., Any]:
-    """The frame is that of a function called `forward`: torch.export drops the lines of all others."""
+    """Return a caller whose frame is that of a function called `forward`: torch.export drops the lines of all others."""
     namespace: dict[str, Any] = {}
     text = "def forward(function, *args, **kwargs): return function(*args, **kwargs)"
     file = _KEPT_STRING if location.file == "<string>" else location.file
@@ -131,7 +131,7 @@ def _caller_at(location: SourceLocation) -> Callable[..., Any]:
 
 
 def quoted(location: SourceLocation | None) -> str:
-    """The line itself as ` (`text`)`, for the middle of a message; empty if it is not known."""
+    """Return the line itself as ` (`text`)`, for the middle of a message; empty if it is not known."""
     text = linecache.getline(location.file, location.line).strip() if location else ""
     return f" (`{text if len(text) <= 80 else text[:79] + '…'}`)" if text else ""
 

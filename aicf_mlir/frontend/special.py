@@ -59,7 +59,7 @@ def special(tensor: torch.Tensor) -> str | None:
 
 
 def redefined(kind: type[torch.Tensor]) -> str | None:
-    """The first method of torch.Tensor to which a subclass gives another meaning."""
+    """Return the first method of torch.Tensor to which a subclass gives another meaning."""
     for cls in kind.__mro__:
         if cls in PLAIN:
             return None

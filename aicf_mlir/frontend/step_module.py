@@ -26,7 +26,7 @@ class Repeatable(Protocol):
     recorder: Recorder
 
     def anew(self) -> Repeatable:
-        """The same for another trace."""
+        """Return the same for another trace."""
         ...
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> Any:
@@ -65,7 +65,7 @@ class StepModule(torch.nn.Module):
         self.paths = paths or {}
         """The user's names of modules, by their ids."""
         self.numbers = numbers
-        """0-d tensors in the place of numbers of Python."""
+        """The 0-d tensors that replace Python numbers."""
         self.hooks = hooks
         """The code of forward hooks."""
         self.written: frozenset[str] = frozenset()
@@ -81,7 +81,7 @@ class StepModule(torch.nn.Module):
         return {path: tensor for each in named for path, tensor in each(remove_duplicate=False)}
 
     def anew(self) -> StepModule:
-        """The same step for another trace."""
+        """Return the same step for another trace."""
         function = self.function
         recorder = None
         if isinstance(function, Repeatable):
@@ -111,7 +111,7 @@ class StepModule(torch.nn.Module):
 
     @contextmanager
     def restored(self) -> Generator[None]:
-        """Around a call: afterwards its places are known, and Python is as before."""
+        """Surround a call: afterwards its places are known, and Python's state is restored."""
         try:
             with self.places.taken():
                 yield
@@ -120,7 +120,7 @@ class StepModule(torch.nn.Module):
             put_back(self.places.all)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
+        """Return the loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
         function, model, names, places = self.function, self.model, self.names, self.places
         structure, precision, functions = (
             self.structure,

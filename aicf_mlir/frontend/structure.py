@@ -25,13 +25,13 @@ Batch: TypeAlias = Mapping[str, Any] | Sequence[Any]
 """Tensors in dictionaries, tuples, named tuples and lists."""
 
 DEEPEST = 32
-"""Levels of nesting; more is a container that contains itself."""
+"""The most levels of nesting; more is a container that contains itself."""
 
 EXPECTED = 'a dictionary such as {"x": x, "t": t}, a tuple or a list of tensors'
 
 
 class Entries(dict[str, Any]):
-    """A dictionary of a batch as the loss function sees it: a missing key says which there are."""
+    """A dictionary of a batch as the loss function sees it: the error for a missing key lists the existing ones."""
 
     def __missing__(self, key: object) -> Any:
         present = ", ".join(repr(name) for name in self)
@@ -43,9 +43,9 @@ class Structure:
     """One level of nesting: the kind of its container, and the structure of each member; None for a tensor."""
 
     kind: type
-    """dict for every mapping, list, tuple, or the class of a named tuple."""
+    """The kind of the level: dict for every mapping, list, tuple, or the class of a named tuple."""
     members: tuple[tuple[str, Structure | None], ...]
-    """By the key or the number of each, in order."""
+    """The members by the key or the number of each, in order."""
 
     @staticmethod
     def plain(names: Iterable[str]) -> Structure:
@@ -58,7 +58,7 @@ class Structure:
         return self.kind is dict and all(inner is None for _, inner in self.members)
 
     def rebuilt(self, tensors: Mapping[str, torch.Tensor], path: str = "") -> Any:
-        """The batch of these tensors, by name."""
+        """Return the batch of these tensors, by name."""
         entries = {
             key: tensors[path + key] if inner is None else inner.rebuilt(tensors, f"{path}{key}.")
             for key, inner in self.members
@@ -66,7 +66,9 @@ class Structure:
         return Entries(entries) if self.kind is dict else _made(self.kind, entries)
 
     def names(self, step: str, batch: object) -> Mapping[str, Any]:
-        """The entries of a batch by name. BindError, with the name of the step, for one that is nested otherwise."""
+        """Return the entries of a batch by name. Raises BindError, with the name of the step, for a batch of another
+        nesting.
+        """
         if self.is_plain:
             if type(batch) is dict:
                 return cast(Mapping[str, Any], batch)
@@ -114,7 +116,9 @@ def named(batch: object, path: str = "", depth: int = 0) -> tuple[dict[str, Any]
 
 
 def several(given: Batch | Sequence[Batch] | None) -> list[Batch]:
-    """The batches in an argument that is one batch or several: a list or a tuple is several if no member is a tensor."""
+    """Return the batches in an argument that is one batch or several: a list or a tuple is several if no member is a
+    tensor.
+    """
     if given is None:
         return []
     if is_a(given, (list, tuple)) and not _is_named(type(given)):
@@ -125,7 +129,7 @@ def several(given: Batch | Sequence[Batch] | None) -> list[Batch]:
 
 
 def mapped(function: Callable[[Any], Any], batch: Any, depth: int = 0) -> Any:
-    """The batch with `function` of each entry that is no container in its place."""
+    """Return the batch with each entry that is no container replaced by `function` of it."""
     entries = _members(batch)
     if entries is None or depth == DEEPEST:
         return function(batch)
@@ -146,7 +150,7 @@ def _shape_of(value: Any) -> Any:
 
 
 def expect_one(structures: Sequence[Structure]) -> None:
-    """Raise BindError where the example batches of several shape groups are nested differently."""
+    """Raise BindError if the example batches of several shape groups are nested differently."""
     for number, structure in enumerate(structures):
         if _shape(structure) != _shape(structures[0]):
             raise BindError(
@@ -155,7 +159,7 @@ def expect_one(structures: Sequence[Structure]) -> None:
 
 
 def _shape(structure: Structure | None) -> object:
-    """Equal for batches that differ in the order of their keys only."""
+    """Return a key that is equal for batches that differ in the order of their keys only."""
     if structure is None:
         return None
     return structure.kind, frozenset((key, _shape(inner)) for key, inner in structure.members)

@@ -58,12 +58,12 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """`model.py:12`."""
+        """The place as `model.py:12`."""
         return "" if self.location is None else self.location.file_and_line
 
     @property
     def layer(self) -> str:
-        """`features.0: Conv2d`."""
+        """The layer as `features.0: Conv2d`."""
         return "" if self.location is None else self.location.layer
 
 
@@ -100,7 +100,7 @@ class Survey:
         return "\n".join(lines if self.complete else [*lines, "", INCOMPLETE])
 
     def to_json(self) -> str:
-        """The same for programs."""
+        """Return the same for programs."""
         findings = [
             {
                 "what": finding.what,
@@ -122,7 +122,7 @@ INCOMPLETE = "the trace ended before the end of the step: behind that there may 
 
 
 def remarks(what: str, reason: str, instead: str) -> list[str]:
-    """The lines about one op below the table."""
+    """Return the lines about one op below the table."""
     return [f"{what}: {reason}", *([f"  write instead: {instead}"] if instead else [])]
 
 
@@ -166,7 +166,7 @@ class _Surveyor:
     complete: bool = True
 
     def add(self, what: str, error: TraceError) -> None:
-        """An error, once however often it is met."""
+        """Add an error once, even if it is met several times."""
         self.findings[Finding(what, error.reason, error.location)] = 1
 
     @contextmanager
@@ -188,7 +188,7 @@ class _Surveyor:
         D: int | None,
         dtype: torch.dtype | None,
     ) -> None:
-        """The parts of the step; raises TraceError for a model or a batch that says nothing of it."""
+        """Examine the parts of the step. Raises TraceError for a model or a batch that reveals nothing about it."""
         caller = source.here()
         function = loss_function(loss_fn)
         modules = modules_of(model, function)
@@ -220,7 +220,7 @@ class _Surveyor:
             except TraceError as error:
                 self.complete = False
                 if recorder.errors and error.__cause__ is not None:
-                    return  # it may come from a value that was made up
+                    return  # it may come from an invented value
                 raise
             finally:
                 for error in recorder.errors:

@@ -56,7 +56,7 @@ class Surrounding:
     """Returns the name of the active context; None for nothing."""
     words: Sequence[Word] = ()
     names: Sequence[tuple[dict[str, Any], str]] = ()
-    """Or the names in modules of torch that say so."""
+    """The names in modules of torch that tell the same."""
     instead: str = "call it outside of it"
 
 
@@ -105,7 +105,7 @@ SURROUNDINGS = (
 
 
 def surrounding() -> tuple[Surrounding, str] | None:
-    """The first thing around the caller that a compiled step does not run, and its name."""
+    """Return the first context around the caller that a compiled step does not run, and its name."""
     return next(((row, name) for row in SURROUNDINGS if (name := row.found()) is not None), None)
 
 
@@ -131,7 +131,7 @@ GLOBAL_HOOKS: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = tuple(
 
 
 def global_hooks() -> Iterator[tuple[str, Any]]:
-    """The hooks of the user's that torch runs around every module or optimizer, each with the name of its kind."""
+    """Yield the hooks of the user's that torch runs around every module or optimizer, each with the name of its kind."""
     for holder, names in GLOBAL_HOOKS:
         for name in names:
             for hook in holder[name].values():

@@ -60,9 +60,9 @@ class Traced:
     module: ModuleOp
     """A module of one function; its arguments are the inputs, the trained parameters, then the tensors that are only read."""
     parameters: dict[str, torch.nn.Parameter]
-    """By name: the trained parameters that the step reads."""
+    """The trained parameters that the step reads, by name."""
     buffers: dict[str, torch.Tensor]
-    """By name: frozen parameters, buffers and other tensors that the step reads or updates."""
+    """Frozen parameters, buffers and other tensors that the step reads or updates, by name."""
     inputs: dict[str, TensorSpec]
     """The required form of every batch, by name."""
     structure: Structure
@@ -235,6 +235,6 @@ def check_loss(exported: ExportedStep, function: LossFunction) -> None:
 
 
 def symbol(name: str) -> str:
-    """`name` as the name of a function: letters, digits and underscores."""
+    """Return `name` as the name of a function: letters, digits and underscores."""
     legal = re.sub(r"\W", "_", name, flags=re.ASCII) or "step"
     return f"_{legal}" if legal[0].isdigit() else legal

@@ -20,7 +20,7 @@ _NAMES = {getattr(torch, row.library): row.name for row in DTYPES}
 
 
 def element_of(dtype: torch.dtype) -> str:
-    """The name of a dtype in IR; that of torch where there is none."""
+    """Return the name of a dtype in IR; torch's name if there is none."""
     return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
@@ -29,7 +29,7 @@ BYTES, OF_BYTES = torch.uint8, torch.int32
 
 
 def stored(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that an entry of a batch of `dtype` has in a step."""
+    """Return the dtype that an entry of a batch of `dtype` has in a step."""
     return OF_BYTES if dtype is BYTES else dtype
 
 

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class OfProgram(Protocol):
-    """Something around an exported program."""
+    """An object that holds an exported program."""
 
     @property
     def program(self) -> ExportedProgram:
@@ -33,7 +33,7 @@ class OfProgram(Protocol):
         ...
 
     def with_program(self, program: ExportedProgram) -> Self:
-        """The same around another program."""
+        """Return the same with another program."""
         ...
 
 
@@ -42,7 +42,7 @@ Graph = TypeVar("Graph", bound=OfProgram)
 aten: Any = torch.ops.aten
 
 UNLISTED = (aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec)
-"""Ops that torch decomposes, but leaves whole in an export by default; others of their kind are in its list."""
+"""Ops that torch decomposes, but keeps whole in an export by default; others of their kind are in its list."""
 
 NO_FORM = "there is no such op here yet"
 """The reason for an op that has no row in the table."""
@@ -120,7 +120,9 @@ def has_checks(program: ExportedProgram) -> bool:
 
 
 def with_effects(program: ExportedProgram) -> dict[Any, Any]:
-    """The rules for ops that write to an operand and do not say so: torch would keep them whole, and drop them if unused."""
+    """Return the rules for ops that write to an operand without declaring it: torch would keep them whole, and drop
+    unused ones.
+    """
     rules = decompositions()
     targets = [node.target for node in program.graph.nodes if node.meta.get(EFFECT)]
     return {target: rules[target] for target in targets if target in rules}
@@ -139,19 +141,19 @@ def _decompositions() -> dict[Any, Any]:
 
 
 def explain(refused: list[UnsupportedNode]) -> TraceError:
-    """The error for the last refused op, or for the op that the user wrote if that was decomposed."""
+    """Return the error for the last refused op, or for the op that the user wrote if that was decomposed."""
     last = refused[-1]
     written = next(node for node in refused if node.location == last.location)
     return written.error("" if written is last else decomposed_into(last.what))
 
 
 def decomposed_into(what: str) -> str:
-    """The reason that is left where torch's rule for an op leads to another that is not supported."""
+    """Return the remaining reason if torch's rule for an op leads to another that is not supported."""
     return f"torch decomposes it into {what}, which is not supported either"
 
 
 def op_name(node: Node) -> str:
-    """`aten.add.Tensor`."""
+    """Return the name as `aten.add.Tensor`."""
     return str(node.target)
 
 

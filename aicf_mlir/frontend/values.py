@@ -26,7 +26,7 @@ DEQUE: Any = deque
 """The type by which Python's own methods are called, bypassing the methods of user subclasses."""
 
 PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size))
-"""Exact types of values that are all they say: they compare by Python's own methods, or torch's."""
+"""Exact types of values without hidden state: they compare by Python's own methods, or torch's."""
 
 CODE = (
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
@@ -34,11 +34,11 @@ CODE = (
 )
 
 MOST_SHOWN = 60
-"""Letters of a value in a message."""
+"""The most letters of a value in a message."""
 
 
 def is_a(value: object, kind: type[Kind] | tuple[type[Kind], ...]) -> TypeIs[Kind]:
-    """`isinstance` by the type that a value has: that asks an object for its `__class__`, too."""
+    """Test like `isinstance`, but by the actual type of a value: `isinstance` also reads the object's `__class__`."""
     return issubclass(type(value), kind)
 
 
@@ -74,7 +74,7 @@ def same(a: Any, b: Any, inside: Collection[type] = (tuple,), depth: int = 20) -
         )
     if kind is float:
         return struct.pack("d", a) == struct.pack("d", b)
-    if kind is set:  # as `Read.value` gives it
+    if kind is set:  # in the form that `Read.value` returns
         return frozenset(map(_identity, a)) == frozenset(map(_identity, b))
     if is_numpys(a):
         return bool(a.dtype == b.dtype) and a.tobytes() == b.tobytes()
@@ -82,7 +82,7 @@ def same(a: Any, b: Any, inside: Collection[type] = (tuple,), depth: int = 20) -
 
 
 def _identity(value: Any) -> object:
-    """Equal for two members of sets that are the same."""
+    """Return a key that is equal for two members of sets that are the same."""
     if type(value) is float:
         return float, value.hex()
     return (type(value).__name__, value) if type(value) in PLAIN else id(value)
@@ -108,7 +108,7 @@ MOST_ALIKE = 10_000
 
 
 def _parts(value: Any) -> list[Any] | None:
-    """All that a value is made of; None for one that keeps something where nobody can look."""
+    """Return all parts of a value; None for one with state that cannot be inspected."""
     kind = cast("type[Any]", type(value))
     if kind is types.FunctionType:
         return [value.__code__, value.__defaults__, value.__kwdefaults__, value.__closure__, vars(value)]
@@ -146,13 +146,13 @@ def attributes(value: Any) -> dict[str, Any] | None:
 
 
 def slot(owner: Any, name: str) -> Any:
-    """The descriptor of a slot of an object, by its class."""
+    """Return the descriptor of a slot of an object, by its class."""
     bases: tuple[type, ...] = type(owner).__mro__
     return next(vars(kind)[name] for kind in bases if name in vars(kind))
 
 
 def items(value: Any) -> Iterator[tuple[Any, Any]]:
-    """The entries of a dictionary, in order; one that is ordered keeps an order of its own."""
+    """Yield the entries of a dictionary, in order; an ordered one keeps an order of its own."""
     kind: Any = OrderedDict if is_a(value, OrderedDict) else dict
     return iter(kind.items(value))
 
@@ -179,7 +179,7 @@ def tokens(values: Collection[Any]) -> tuple[str, ...] | None:
 
 
 def shown(value: Any) -> str:
-    """A value in at most sixty letters."""
+    """Return a value in at most sixty letters."""
     text = _text(value, 4)
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
 
@@ -202,7 +202,7 @@ def _text(value: Any, depth: int) -> str:
 
 
 def _members(value: Any, depth: int) -> str | None:
-    """A container of Python's with its first members."""
+    """Return a Python container with its first members."""
     if issubclass(type(value), dict):
         entries = [f"{_text(k, depth)}: {_text(v, depth)}" for k, v in _first(items(value))]
         return f"{{{', '.join(entries)}}}"
@@ -221,5 +221,5 @@ BRACKETS: tuple[tuple[type, str, str, Callable[[Any], Any]], ...] = (
 
 
 def _first(members: Any) -> list[Any]:
-    """Not more than a message shows."""
+    """Return no more members than a message shows."""
     return [each for each, _ in zip(members, range(MOST_SHOWN), strict=False)]

@@ -24,7 +24,7 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """Torch's loss of that name, whose variance is held above `eps` without a change of its gradient."""
+    """Compute torch's loss of that name, whose variance is held above `eps` without a change of its gradient."""
     spread = torch.full_like(input, var) if isinstance(var, (int, float)) else var
     if spread.shape == input.shape[:-1] != input.shape:
         spread = spread.unsqueeze(-1)
@@ -44,7 +44,7 @@ def gaussian_nll_loss(
 def cov(
     input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
 ) -> Tensor:
-    """Torch's covariance of the rows of `input`, its columns weighed by counts `fweights` and by `aweights`."""
+    """Compute torch's covariance of the rows of `input`, its columns weighted by counts `fweights` and by `aweights`."""
     if input.dim() > 2 or input.dtype is torch.bool:
         raise ValueError(
             f"cov of {input.dtype} in {input.dim()} dimensions; expected numbers in two dimensions at most"
@@ -71,7 +71,7 @@ def cov(
 
 
 def corrcoef(input: Tensor) -> Tensor:
-    """Torch's correlation coefficients of the rows of `input`."""
+    """Compute torch's correlation coefficients of the rows of `input`."""
     found = cov(input)
     if not found.dim():
         return found / found

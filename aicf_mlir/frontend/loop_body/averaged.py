@@ -17,7 +17,7 @@ KNOWN = AveragedModel.update_parameters
 
 @contextmanager
 def written_with_tensors() -> Generator[None]:
-    """Inside, averaged models are updated without a look at how often that has been."""
+    """Update averaged models inside without reading the number of earlier updates."""
     if AveragedModel.update_parameters is not KNOWN:
         yield
         return

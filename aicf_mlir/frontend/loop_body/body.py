@@ -19,10 +19,12 @@ from aicf_mlir.frontend.source import of_function, trace_error
 
 
 class LoopBody:
-    """A function of a batch that calls `opt.zero_grad()`, `loss.backward()`, `opt.step()` and `scheduler.step()` as it likes."""
+    """A function of a batch that calls `opt.zero_grad()`, `loss.backward()`, `opt.step()` and `scheduler.step()` in any
+    order.
+    """
 
     def __init__(self, function: Callable[..., Any], states: Sequence[torch.Tensor] = ()):
-        """`states`: the tensors outside of modules that it writes to."""
+        """Take `states`: the tensors outside of modules that it writes to."""
         if not callable(function) or isinstance(function, torch.nn.Module):
             raise trace_error(f"a loop body is a function of a batch, got {type(function).__name__}")
         self.function = function
@@ -43,11 +45,11 @@ class LoopBody:
         self._several = len(required) > 1
 
     def call(self, batch: Any) -> Any:
-        """The function on a batch: its members one by one, where it takes several arguments."""
+        """Call the function on a batch: with its members one by one, if it takes several arguments."""
         return self.function(*batch) if self._several else self.function(batch)
 
     def run(self) -> LoopRun:
-        """One more run, for one trace."""
+        """Return one more run, for one trace."""
         return LoopRun(self)
 
 
@@ -63,10 +65,10 @@ class LoopRun:
         self._states = {name: own for name, own in body.model.named_buffers() if id(own) in states}
         self.returned = Returned()
         self.never_left: set[torch.Tensor] = set()
-        """The parameters of which no call leaves a gradient, though the body asks for it as if one did."""
+        """The parameters whose gradient no call leaves, though the body reads it as if one did."""
 
     def anew(self) -> LoopRun:
-        """One more run, for one trace."""
+        """Return one more run, for one trace."""
         return self._body.run()
 
     @property

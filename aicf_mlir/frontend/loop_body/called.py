@@ -27,7 +27,7 @@ def writes_in_place(name: str) -> bool:
 
 
 def as_list(given: Any) -> list[Any]:
-    """One tensor, or several, or none."""
+    """Return one tensor, several or none as a list."""
     if given is None:
         return []
     return [given] if isinstance(given, torch.Tensor) else list(given)

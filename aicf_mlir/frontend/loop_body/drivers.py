@@ -1,4 +1,4 @@
-"""Optimizers and schedulers while a loop body is traced: a closed set of verbs, anything else refused by name."""
+"""Optimizers and schedulers while a loop body is traced: a closed set of verbs; any other use is refused by name."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Drivers:
 
     @contextmanager
     def traced(self) -> Generator[None]:
-        """Inside, optimizers and schedulers have the verbs only."""
+        """Limit optimizers and schedulers to the verbs inside."""
         self.stepped, self._asked = [], []
         kinds = [
             (driver, driver.__class__) for driver in (*self._optimizers.values(), *self._schedulers.values())
@@ -132,7 +132,7 @@ class Drivers:
         return {"step": step, "zero_grad": zero_grad, "param_groups": groups}
 
     def _number(self, optimizer: torch.optim.Optimizer, now: Callable[[], Any], what: str) -> Number:
-        """A number of `optimizer`, as it is after the step."""
+        """Return a number of `optimizer` with its value after the step."""
         self._asked.append(optimizer)
         return self._recorder.number_of(now, f"{what}; {ALIVE}")
 
@@ -168,7 +168,7 @@ class Drivers:
 
 
 def _limit(name: str, driver: Any, verbs: Mapping[str, Any]) -> None:
-    """Let an object have these attributes only, by a class of its own."""
+    """Limit an object to these attributes, by a class of its own."""
     kind: type[Any] = driver.__class__
 
     def looked_up(self: Any, attribute: str) -> Any:

@@ -19,7 +19,7 @@ from aicf_mlir.frontend.source import of_function, trace_error
 
 @dataclass(frozen=True)
 class Found:
-    """By name, in the order in which they were met."""
+    """The objects by name, in the order in which they were met."""
 
     model: torch.nn.Module
     """The one module with tensors, or one that holds all of them by their names."""
@@ -91,7 +91,7 @@ def _model_of(
         for tensor in tensors:
             name = free_name(UNFIT.sub("_", path), names)
             names[name] = None
-            if tensor.requires_grad:  # which need not be an nn.Parameter
+            if tensor.requires_grad:  # it need not be an nn.Parameter
                 vars(together)["_parameters"][name] = tensor
             else:
                 together.register_buffer(name, tensor)

@@ -28,7 +28,7 @@ DISPATCH = ("torch/_tensor.py", "torch/overrides.py")
 
 
 Twin = tuple[torch.Tensor, torch.Tensor]
-"""A tensor of the user's, and the tracer's in its place."""
+"""A tensor of the user's, and the tracer's tensor that replaces it."""
 
 
 class WritesState(TraceError):
@@ -45,24 +45,24 @@ class WritesState(TraceError):
 class GradientRecorder(Recorder):
     """A recorder that knows the verbs of a loop body on tensors.
 
-    Parameters that the code holds on to are the tracer's own, wherever they come from; each has a gradient in a table.
+    Parameters that the code uses are the tracer's own, from any source; each has a gradient in a table.
     """
 
     writes_parameters = True
 
     def __init__(self, left: Mapping[torch.Tensor, bool]):
-        """`left` says of each parameter of the user's whether a call may find a gradient that another has left."""
+        """Take `left`: True for each user's parameter if a call may find a gradient that another has left."""
         super().__init__()
         self._left = left
         self._twins: dict[int, torch.Tensor] = {}
         self._may_be_left: dict[int, bool] = {}
         self._gradients: dict[int, torch.Tensor | None] = {}
         self._zeroed: dict[int, int] = {}
-        """By id of a gradient: the version of it that is zero."""
+        """The version in which a gradient is zero, by its id."""
         self.parameters: list[torch.Tensor] = []
-        """The user's, by the numbers that writes to them have in the graph."""
+        """The user's parameters, by the numbers that writes to them have in the graph."""
         self.read: list[tuple[torch.Tensor, Callable[[torch.Tensor], Any]]] = []
-        """The tensors that the body has read numbers from, and how."""
+        """The tensors that the body has read numbers from, and the conversions."""
         self._read_at: dict[int, SourceLocation | None] = {}
         """The line where each was read, for tensors that nothing has been computed with yet."""
         self._refused: list[Exception] = []
@@ -106,7 +106,7 @@ class GradientRecorder(Recorder):
                 )
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tracer's tensor in the place of the user's."""
+        """Return the tracer's tensor that replaces the user's."""
         return self._twins.get(id(tensor), tensor)
 
     def never_left(self, own: torch.Tensor) -> bool:
@@ -118,7 +118,7 @@ class GradientRecorder(Recorder):
         return gradient is None or self._zeroed.get(id(gradient)) == gradient._version
 
     def gradient(self, traced: torch.Tensor) -> torch.Tensor | None:
-        """`p.grad`."""
+        """Return `p.grad`."""
         key = id(traced)
         if key not in self._gradients and self._may_be_left.get(key, False):
             self.asked_left.add(self._own[key])
@@ -127,7 +127,7 @@ class GradientRecorder(Recorder):
         return self._gradients.get(key)
 
     def set_gradient(self, traced: torch.Tensor, value: torch.Tensor | None) -> None:
-        """`p.grad = value`."""
+        """Do `p.grad = value`."""
         self._gradients[id(traced)] = value
         self._given.add(id(traced))
 
@@ -141,7 +141,7 @@ class GradientRecorder(Recorder):
             self._zeroed[id(gradient)] = gradient._version
 
     def update(self, params: Sequence[torch.Tensor]) -> bool:
-        """Step the optimizer of the user's parameters; whether any of them has a gradient."""
+        """Step the optimizer of the user's parameters; return True if any of them has a gradient."""
         traced = [self.twin(param) for param in params]
         with_gradient = [param for param in traced if self.gradient(param) is not None]
         if not with_gradient:
@@ -210,7 +210,7 @@ class GradientRecorder(Recorder):
         return result
 
     def written_to(self, operand: torch.Tensor, how: str, location: SourceLocation | None) -> None:
-        """A write to a parameter, to all of it or a part, is its new value, which gradients end at as at the one before."""
+        """Handle a write to a parameter or a part of it: its new value, at which gradients end as at the old one."""
         number = self._numbers.get(memory_of(operand))
         if number is None:
             return super().written_to(operand, how, location)
@@ -221,7 +221,7 @@ class GradientRecorder(Recorder):
         return None
 
     def _number(self, tensor: torch.Tensor, how: str) -> Number:
-        """`tensor.item()`: a number that is known after the step."""
+        """Handle `tensor.item()`: a number that is known after the step."""
         place = len(self.read)
         self.read.append((tensor, READ[how]))
         self._read_at[place] = source.here()
@@ -249,7 +249,7 @@ class GradientRecorder(Recorder):
     def data_replaced(
         self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None
     ) -> None:
-        """`tensor.data = value`: its new value, where both stay apart."""
+        """Handle `tensor.data = value`: it becomes the new value, if both stay apart."""
         if is_same_view(tensor, value):
             return
         self._replaced.expect_like(tensor, value, location)
@@ -257,7 +257,7 @@ class GradientRecorder(Recorder):
         self._replaced.add(tensor, value)
 
     def _leaf(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A leaf in the place of a tensor that is none yet."""
+        """Return a leaf that replaces a tensor that is none yet."""
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             if tensor.requires_grad:
                 return tensor
@@ -277,7 +277,7 @@ class GradientRecorder(Recorder):
         grad_variables: Any = None,
         inputs: Any = None,
     ) -> None:
-        """`tensors.backward(…)`: the gradients of leaves grow."""
+        """Handle `tensors.backward(…)`: the gradients of leaves grow."""
         del retain_graph, grad_variables
         location, outputs = source.here(), as_list(tensors)
         loss = self._loss(outputs, as_list(grad_tensors), create_graph, location)
@@ -315,7 +315,7 @@ class GradientRecorder(Recorder):
         is_grads_batched: bool = False,
         materialize_grads: bool = False,
     ) -> tuple[torch.Tensor | None, ...]:
-        """`torch.autograd.grad(…)`."""
+        """Handle `torch.autograd.grad(…)`."""
         del retain_graph, only_inputs
         location, asked = source.here(), as_list(inputs)
         if is_grads_batched:
@@ -348,7 +348,7 @@ class GradientRecorder(Recorder):
         create_graph: bool,
         location: SourceLocation | None,
     ) -> torch.Tensor:
-        """The one number whose gradient is asked for: the sum of the outputs, each times its gradient."""
+        """Return the one number whose gradient is taken: the sum of the outputs, each times its gradient."""
         if create_graph:
             raise trace_error(
                 f"the loop body asks for create_graph=True{quoted(location)}: gradients of gradients are not supported",
@@ -381,7 +381,7 @@ class GradientRecorder(Recorder):
         return loss
 
     def _traced(self, tree: Any) -> Any:
-        """Nested tuples, lists and dictionaries with the tracer's parameters in the place of the user's."""
+        """Return nested tuples, lists and dictionaries with the tracer's parameters instead of the user's."""
         if isinstance(tree, torch.Tensor):
             return self.twin(tree)
         if type(tree) in (tuple, list):

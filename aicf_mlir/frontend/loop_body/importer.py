@@ -27,7 +27,7 @@ from aicf_mlir.ir.signature import Label
 WITHOUT_VALUE = tuple(
     f"aten.{name}" for name in ("zero.default", "zeros_like.default", "fill.Scalar", "full_like.default")
 )
-"""Ops that take no more than the type of their operand."""
+"""Ops that use only the type of their operand."""
 
 
 class GradientLeft(Exception):
@@ -82,7 +82,7 @@ class LoopImporter(Importer):
             param = self._value(cast(Node, node.args[0]))
             if any(op_name(user) not in WITHOUT_VALUE for user in node.users):
                 raise GradientLeft(self._names[param], self._emit.location)
-            self._values[node] = param  # of whose type it is; nothing asks for more
+            self._values[node] = param  # only its type is needed
             return
         if node.target is BACKWARD:
             self._values[node] = self._gradients(*cast(tuple[Node, list[Node]], node.args))

@@ -48,13 +48,13 @@ class Number:
         self.refused = refused
         """Called with the error for a value that Python would have to know at once, since a library may catch the error."""
         self.places = places
-        """The reads that it is computed from."""
+        """The reads from which it is computed."""
         self._tensor = tensor
         self._alive = alive
         """The forbidden use of a number that does not come from a tensor."""
 
     def tensor(self) -> torch.Tensor:
-        """The tensor that it was read from, without a gradient: in a product of tensors, say."""
+        """Return the tensor that it was read from, without a gradient, for use in a product of tensors, say."""
         tensor = None if self._tensor is None else self._tensor()
         if tensor is None or tensor.numel() != 1:
             self._refuse(
@@ -70,7 +70,7 @@ class Number:
         raise error
 
     def _with(self, function: Callable[..., Any], *others: Any) -> Any:
-        """`function` of this and others, when they are known."""
+        """Apply `function` to this and others, once they are known."""
         if any(isinstance(each, torch.Tensor) for each in others):
             (other,) = others
             return function(self.tensor(), other)
@@ -132,12 +132,12 @@ for _name in (
 
 
 def as_list(tensor: torch.Tensor) -> Any:
-    """`tensor.tolist()`, number by number."""
+    """Return `tensor.tolist()`, number by number."""
     return [as_list(each) for each in tensor] if tensor.dim() else tensor.item()
 
 
 class Reads(TorchFunctionMode):
-    """The tensors that the code inside reads numbers from, in the order in which a trace sees them: it runs no optimizer."""
+    """The tensors from which the code inside reads numbers, in the order in which a trace sees them: it runs no optimizer."""
 
     def __init__(self) -> None:
         super().__init__()

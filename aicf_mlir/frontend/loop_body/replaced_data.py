@@ -1,4 +1,4 @@
-"""`tensor.data = value` in a loop body: a copy, as long as nobody can tell it from one memory that both share."""
+"""`tensor.data = value` in a loop body: a copy, as long as it cannot be told from memory that both share."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ReplacedData:
     """The tensors that have got the memory of others."""
 
     def __init__(self, given: Sequence[torch.Tensor]):
-        """`given`: the tensors that the next call finds again."""
+        """Take `given`: the tensors that the next call finds again."""
         self._given = {memory_of(tensor) for tensor in given}
         self._pairs: list[tuple[torch.Tensor, torch.Tensor, int, int]] = []
-        """Each with the one whose memory it has, and the versions of both then."""
+        """Each tensor with the one whose memory it has, and the versions of both then."""
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -28,7 +28,7 @@ class ReplacedData:
         return [tensor for tensor, *_ in self._pairs]
 
     def expect_like(self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None) -> None:
-        """Raise TraceError where `tensor.data = value` is more than a new value of `tensor`."""
+        """Raise TraceError if `tensor.data = value` is more than a new value of `tensor`."""
         how = f"sets .data{quoted(location)}"
         if (value.shape, value.dtype, value.device) != (tensor.shape, tensor.dtype, tensor.device):
             raise trace_error(
@@ -44,11 +44,11 @@ class ReplacedData:
             )
 
     def add(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """`tensor` has got the memory of `value`, by a copy."""
+        """Note that `tensor` has got the memory of `value`, by a copy."""
         self._pairs.append((tensor, value, tensor._version, value._version))
 
     def expect_apart(self, used: Iterable[torch.Tensor], location: SourceLocation | None) -> None:
-        """Raise TraceError where one of these tensors would be another one if two had one memory, and not copies."""
+        """Raise TraceError if one of these tensors would differ with shared memory instead of copies."""
         if not self._pairs:
             return
         memories = {memory_of(tensor) for tensor in used}

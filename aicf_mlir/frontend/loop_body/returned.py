@@ -22,14 +22,14 @@ PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device)
 
 @dataclass(frozen=True)
 class Output:
-    """Stands for a tensor: the output of the step of this name."""
+    """A placeholder for a tensor: the step's output of this name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Returned:
-    """The object that a body returns, with outputs and numbers in the places of its tensors and numbers."""
+    """The object that a body returns, with outputs and numbers instead of its tensors and numbers."""
 
     template: Any = None
     numbers: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -40,7 +40,7 @@ class Returned:
     """The function that converts each output to a number."""
 
     def rebuilt(self, tensors: Callable[[str], torch.Tensor]) -> Any:
-        """The same of a step, `tensors` by the names of outputs."""
+        """Return the object for one step; `tensors` maps the names of outputs."""
 
         def leaf(value: Any, path: str) -> Any:
             del path
@@ -51,7 +51,7 @@ class Returned:
         return mapped(self.template, leaf)
 
     def reads(self, tensors: Callable[[str], torch.Tensor]) -> Read:
-        """The numbers of a step."""
+        """Return the numbers of a step."""
         return lambda place: self.ways[place](tensors(self.numbers[place]))
 
     def results(self, value: Any, read: list[torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -72,7 +72,7 @@ class Outputs:
 
     loss: torch.Tensor
     read: list[tuple[torch.Tensor, Callable[[torch.Tensor], Any]]]
-    """The tensors that the body has read numbers from, and how."""
+    """The tensors that the body has read numbers from, and the conversions."""
     where: SourceLocation | None
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """The outputs by name."""
@@ -139,14 +139,14 @@ def members(value: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], An
 
 
 def _of_kind(kind: Any) -> Callable[[list[Any]], Any]:
-    """Makes a list or a tuple of a kind."""
+    """Return a function that makes a list or a tuple of a kind."""
     if hasattr(kind, "_fields"):
         return lambda made: kind(*made)
     return list if issubclass(kind, list) else tuple
 
 
 def _remade(kind: type, names: list[str], made: list[Any]) -> Any:
-    """An object of a data class, whose `__init__` is not asked: it may compute."""
+    """Return an object of a data class, without its `__init__`, which may compute."""
     other: Any = object.__new__(cast(Any, kind))
     for name, each in zip(names, made, strict=True):
         object.__setattr__(other, name, each)
@@ -154,7 +154,7 @@ def _remade(kind: type, names: list[str], made: list[Any]) -> Any:
 
 
 def mapped(value: Any, leaf: Callable[[Any, str], Any], path: str = "", depth: int = 0) -> Any:
-    """`value` with `leaf` of each entry that is no container, and its path, in its place."""
+    """Return `value` with each entry that is no container replaced by `leaf` of it and its path."""
     found = None if depth == DEEPEST or isinstance(value, (Output, Number)) else members(value)
     if found is None:
         return leaf(value, path.rstrip("."))
@@ -163,7 +163,7 @@ def mapped(value: Any, leaf: Callable[[Any, str], Any], path: str = "", depth: i
 
 
 def together(one: Any, other: Any, leaf: Callable[[Any, Any], None]) -> None:
-    """Call `leaf` with each entry of `one` and that of `other` in its place."""
+    """Call `leaf` with each entry of `one` and the corresponding entry of `other`."""
     found, others = None if isinstance(one, (Output, Number)) else members(one), members(other)
     if found is None or others is None:
         leaf(one, other)

@@ -58,10 +58,9 @@ def trace_loop(
     metrics: Metrics,
     precision: Precision,
 ) -> LoopTraced:
-    """
-    Write down one call of `body` on a batch like `example`, all of which computes in `precision`.
+    """Trace one call of `body` on a batch like `example`; all of it computes in `precision`.
 
-    Raises TraceError, with the user's file and line where there is one. Nothing runs, and nothing of the model changes.
+    Raises TraceError, with the user's file and line if known. Nothing runs, and nothing of the model changes.
     """
     with _as_parameters(body.model.parameters()):
         return _trace(
@@ -160,7 +159,7 @@ def _optimize(
     names: Mapping[torch.Tensor, str],
     caller: source.SourceLocation | None,
 ) -> list[OptimizerTrace]:
-    """Say in the function how each param group is updated; for optimizers that no rule describes by private functions."""
+    """Add the update of each param group to the function; optimizers that no rule describes get private functions."""
     (step,) = steps(module)
     owners = Counter(
         param
@@ -209,7 +208,7 @@ def _as_parameters(tensors: Iterable[torch.Tensor]) -> Generator[None]:
 
 
 def _expect_constant(runs: Sequence[Sequence[tuple[str, str]]], caller: source.SourceLocation | None) -> None:
-    """Raise TraceError where two runs have returned other constants, as times are."""
+    """Raise TraceError if two runs have returned different constants, as times are."""
     for run in runs:
         for (path, value), (_, other) in zip(runs[0], run, strict=False):
             if value != other:
@@ -223,7 +222,7 @@ def _expect_constant(runs: Sequence[Sequence[tuple[str, str]]], caller: source.S
 def _expect_none(
     params: set[torch.Tensor], names: Mapping[torch.Tensor, str], caller: source.SourceLocation | None
 ) -> None:
-    """Raise TraceError where the first call would find a gradient, of parameters that later calls find none of."""
+    """Raise TraceError if the first call would find a gradient of a parameter for which later calls find none."""
     for param in params:
         if param.grad is not None:
             raise trace_error(

@@ -25,7 +25,7 @@ FACTORIES = tuple(
     getattr(aten, name).default
     for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 )
-"""Ops that take no more of their first argument than its shape and its type."""
+"""Ops that use only the shape and the type of their first argument."""
 READS = (aten.item.default, aten._local_scalar_dense.default)
 
 Initial = Callable[[Sequence[torch.Tensor]], torch.Tensor]
@@ -33,7 +33,7 @@ Initial = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
 
 class Different(Exception):
-    """The two steps are not the same function; at a node of the later one, if one is known."""
+    """The two steps are not the same function; it names a node of the later one, if known."""
 
     def __init__(self, node: object):
         super().__init__()
@@ -52,7 +52,7 @@ class Comparison:
     beginnings: dict[Node, Any] = field(default_factory=dict[Node, Any])
     """The value of the first step in the place of each input of the later step."""
     numbers: dict[Node, Number] = field(default_factory=dict[Node, Number])
-    """The same of states that are Python numbers."""
+    """The numbers of states that are Python numbers."""
     _computed: list[tuple[Any, Node]] = field(default_factory=list[tuple[Any, Node]])
     """Numbers of the first step, and the nodes of the later one that must be equal to them."""
 
@@ -159,7 +159,7 @@ class Comparison:
         return []
 
     def _known(self, node: Any) -> Any:
-        """The value of a node that depends on numbers only. Raises Different."""
+        """Return the value of a node that depends on numbers only. Raises Different."""
         if not isinstance(node, Node):
             return node
         if node in self.numbers:
@@ -179,7 +179,9 @@ class Comparison:
             raise Different(node) from None
 
     def _evaluated(self, node: Node, given: Mapping[Node, torch.Tensor]) -> torch.Tensor:
-        """The value of a node of the first step, of the inputs that are `given` and of constants. Raises Different."""
+        """Return the value of a node of the first step, from the inputs that are `given` and from constants. Raises
+        Different.
+        """
         signature, constants = self.first.program.graph_signature, self.first.program.constants
         names = {str(spec.arg.name): str(spec.target) for spec in signature.input_specs if spec.target}
         values: dict[Node, Any] = {**given}

@@ -20,19 +20,20 @@ from aicf_mlir.frontend.effects import schema_of
 aten: Any = torch.ops.aten
 
 SAME = (aten.detach.default, aten.alias.default)
-"""Ops that give the tensor that they take."""
+"""Ops that return the tensor they take."""
 
 
 def without_writes(graph: Graph) -> bool:
-    """Have no op of `graph` write; False, and nothing has changed, where that takes more than values in place of tensors.
+    """Remove all writes from `graph`; return False, without a change, if that takes more than values in place of
+    tensors.
 
-    So it is where a tensor is written of which there is a view, by an op without a form that returns its result, or in a graph
-    inside the graph.
+    This is the case for a write to a tensor that has a view, by an op without a form that returns its result, or in a
+    nested graph.
     """
     replaced = _replacements(graph)
     if replaced is None:
         return False
-    now: dict[Node, Node] = {}  # by the first name of a tensor: its value
+    now: dict[Node, Node] = {}  # the value of a tensor by its first name
     owner: dict[Node, Node] = {}
     gone: list[Node] = []
 

@@ -1,4 +1,4 @@
-"""The graph of one step of an optimizer: of parameters, gradients, states and numbers, as torch.export sees it."""
+"""The graph of one step of an optimizer: a function of parameters, gradients, states and numbers, as torch.export sees it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class OptimizerModule(torch.nn.Module):
         settings: Sequence[GroupSettings],
         states: Sequence[tuple[StateKey, bool]],
     ):
-        """`members` are the positions of each group's parameters; `states` says of each that is there if it is a number."""
+        """Take `members`, the positions of each group's parameters, and `states`, True for each existing state that is
+        a number.
+        """
         super().__init__()
         self.optimizer = optimizer
         self.members = members
@@ -69,7 +71,7 @@ class OptimizerModule(torch.nn.Module):
         """The places that the step has visited."""
 
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        """The parameters, then the states of `keys`."""
+        """Return the parameters, then the states of `keys`."""
         given = list(tensors)
         params = [tensor.clone() for tensor in given[: self.count]]
         for param, gradient in zip(params, given[self.count : 2 * self.count], strict=True):
@@ -147,23 +149,23 @@ class OptimizerGraph:
     fallback: SourceLocation | None
 
     def with_program(self, program: ExportedProgram) -> Self:
-        """The same step as another graph."""
+        """Return the same step with another graph."""
         return replace(self, program=program)
 
     def location(self, node: Node) -> SourceLocation | None:
-        """The user's line of `node`."""
+        """Return the user's line of `node`."""
         return source.of_stack_trace(node.meta.get("stack_trace")) or self.fallback
 
     @property
     def inputs(self) -> list[Node]:
-        """Parameters, gradients, states, numbers."""
+        """Return the nodes of parameters, gradients, states and numbers."""
         names = list(map(str, self.program.graph_signature.user_inputs))
         by_name = {node.name: node for node in self.program.graph.find_nodes(op="placeholder")}
         return [by_name[name] for name in names]
 
     @property
     def results(self) -> list[Node]:
-        """Parameters, then the states of `module.record.keys`."""
+        """Return the nodes of parameters, then of the states of `module.record.keys`."""
         (given,) = self.program.graph.output_node().args
         return list(cast("Sequence[Node]", given))[-(self.module.count + len(self.module.record.keys)) :]
 

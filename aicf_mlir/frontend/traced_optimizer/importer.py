@@ -78,7 +78,7 @@ class UpdateImporter(NodeImporter):
         return value
 
     def run(self) -> func.FuncOp:
-        """The function; UnsupportedNode at the first node that has no form in nn."""
+        """Return the function. Raises UnsupportedNode at the first node that has no form in nn."""
         live = self._live()
         for node in self._optimizer.program.graph.nodes:
             if node.op == "call_function" and node in live:
@@ -156,7 +156,7 @@ class UpdateImporter(NodeImporter):
         return self._emit.insert(CLASSES[name](*operands))
 
     def operands(self, node: Node) -> dict[Node, Value]:
-        """Its values, with a number of f64 in the type in which torch computes the op."""
+        """Return its values, with a number of f64 in the type in which torch computes the op."""
         expected: Any = node.meta.get("val")
         tensor = cast(Any, expected[0] if isinstance(expected, (tuple, list)) else expected)  # pyright: ignore[reportUnknownMemberType]
         dtype = tensor.dtype if isinstance(tensor, torch.Tensor) else torch.float64
@@ -170,7 +170,7 @@ class UpdateImporter(NodeImporter):
         }
 
     def materialize(self, tensor: torch.Tensor) -> SSAValue:
-        """One number everywhere. Raises Refused for other tensors known while tracing."""
+        """Return one number in each element. Raises Refused for other tensors known while tracing."""
         value = only_value(tensor)
         if value is None or (not tensor.is_floating_point() and abs(value) > MOST_EXACT):
             raise Refused(
@@ -180,7 +180,7 @@ class UpdateImporter(NodeImporter):
 
 
 def _named(target: Any) -> str | None:
-    """The op of a function of SymFloat: `_sym_sqrt`."""
+    """Return the op of a function of SymFloat: `_sym_sqrt`."""
     name = getattr(target, "__name__", "")
     return (
         name.removeprefix("_sym_")

@@ -54,14 +54,14 @@ class LiveNumber(torch.SymFloat):
         self._conditions = conditions
 
     def computed(self, name: str, function: Callable[..., Any], *others: Any) -> Any:
-        """The result of a method of SymFloat that is `function` of this number and others."""
+        """Return the result of a method of SymFloat that is `function` of this number and others."""
         made = getattr(torch.SymFloat, name)(self, *others)
         if any(map(is_unknown, others)):
             return made
         return self.of(made, function, *others)
 
     def of(self, made: Any, function: Callable[..., Any], *others: Any) -> Any:
-        """`made` as a number that is `function` of this one and others."""
+        """Return `made` as a number that is `function` of this one and others."""
         parts = [expression_of(part) for part in (self, *others)]
         if not isinstance(made, torch.SymFloat):
             return made
@@ -74,7 +74,7 @@ class LiveNumber(torch.SymFloat):
         )
 
     def found(self, function: Callable[..., Any], *others: Any) -> Any:
-        """The value of `function` of this number and others, which is a condition from here on."""
+        """Return the value of `function` of this number and others, which is a condition from here on."""
         parts = [expression_of(part) for part in (self, *others)]
 
         def expression(values: Values) -> object:
@@ -132,7 +132,7 @@ def is_unknown(number: Any) -> bool:
 
 
 def powered(base: Any, exponent: Any) -> Any:
-    """A power by tensors: that of SymFloat checks that its base is not negative, which torch 2.11 cannot export."""
+    """Return a power by tensors: SymFloat's checks that its base is not negative, which torch 2.11 cannot export."""
     parts: list[torch.Tensor] = [_torch.scalar_tensor(part, dtype=torch.float64) for part in (base, exponent)]
     return torch.pow(*parts).item()
 
@@ -177,7 +177,7 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
 
 
 def _least(sym: Callable[[Any, Any], Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """`min` or `max` of numbers, some of them alive."""
+    """Return `min` or `max` of numbers, some of them live."""
 
     def function(*given: Any, **options: Any) -> Any:
         if options or len(given) < 2 or not any(isinstance(each, torch.SymFloat) for each in given):
@@ -191,7 +191,7 @@ def _least(sym: Callable[[Any, Any], Any], plain: Callable[..., Any]) -> Callabl
 
 
 def _of_tensor(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of `math` by that of torch: SymFloat has none."""
+    """Return a function of `math` by torch's: SymFloat has none."""
 
     def function(x: Any, *rest: Any) -> Any:
         if rest or not isinstance(x, torch.SymFloat):

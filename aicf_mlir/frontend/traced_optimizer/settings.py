@@ -19,7 +19,7 @@ def is_number(value: object) -> bool:
 
 
 def sequence(value: Any) -> list[Any]:
-    """The members of a tuple or a list; none of anything else."""
+    """Return the members of a tuple or a list; none of anything else."""
     return list(value) if isinstance(value, (tuple, list)) else []  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
@@ -28,15 +28,15 @@ class GroupSettings:
     """The numbers of one param group."""
 
     place: int
-    """Among the groups of its optimizer."""
+    """The index among the groups of its optimizer."""
     index: int
     """The index among the groups of the step, which may have several optimizers: it marks the slots."""
     group: Mapping[str, Any]
-    """The user's own."""
+    """The user's own group."""
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
-        """By entry: the hyperparameters in it, "" for a member that is no number."""
+        """Return the hyperparameters of each entry; "" for a member that is no number."""
         found: dict[str, tuple[str, ...]] = {}
         for key, value in self.group.items():
             if key == "params":
@@ -64,11 +64,11 @@ class GroupSettings:
 
     @property
     def slots(self) -> list[str]:
-        """The names of the meta slots, all different among the groups."""
+        """Return the names of the meta slots, all different among the groups."""
         return [self.slot(name) for names in self.members.values() for name in names if name]
 
     def slot(self, name: str) -> str:
-        """The name of the slot of a hyperparameter."""
+        """Return the name of the slot of a hyperparameter."""
         return OptimizerSlot(self.index, name).slot
 
     @property
@@ -84,7 +84,7 @@ class GroupSettings:
         return found
 
     def entries(self, live: Mapping[str, Any]) -> dict[str, Any]:
-        """The group with the numbers of `live` in the place of its own. Raises TraceError for a tensor."""
+        """Return the group with its numbers replaced by the numbers of `live`. Raises TraceError for a tensor."""
         made = dict(self.group)
         for key, value in self.group.items():
             if isinstance(value, torch.Tensor):

@@ -99,7 +99,7 @@ def step_line(optimizer: torch.optim.Optimizer) -> SourceLocation | None:
 
 
 def demanded_by_step(optimizer: torch.optim.Optimizer) -> str | None:
-    """The name of the first argument that its step cannot do without, a closure mostly; None where it can."""
+    """Return the name of the first argument that its step requires, mostly a closure; None if it requires none."""
     _, *parameters = inspect.signature(inspect.unwrap(type(optimizer).step)).parameters.values()
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     demanded = (p.name for p in parameters if p.default is p.empty and p.kind not in variadic)
@@ -141,7 +141,7 @@ def _same(a: tuple[Any, list[Any]], b: tuple[Any, list[Any]]) -> bool:
 
 @contextmanager
 def _foreach_one_by_one() -> Generator[None]:
-    """`torch._foreach_add_(xs, ys)` is `x.add_(y)` for each of them: the loop that it stands for."""
+    """Replace `torch._foreach_add_(xs, ys)` by the loop that it stands for: `x.add_(y)` for each of them."""
     of_torch: Any = torch
     before = {name: getattr(of_torch, name) for name in dir(of_torch) if name.startswith(FOREACH)}
     try:

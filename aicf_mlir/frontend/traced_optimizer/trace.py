@@ -48,9 +48,9 @@ class OptimizerTrace:
     """The number of its first param group among all groups of the step."""
     parameters: list[torch.Tensor]
     beginnings: Mapping[tuple[str, str], tuple[Initial, Sequence[torch.Tensor]]]
-    """By parameter and key: how a state begins, of these parameters."""
+    """The beginning of each state as a function of parameters, by parameter and key."""
     numbers: Mapping[tuple[str, str], type[Number]]
-    """The states that are Python numbers to the optimizer."""
+    """The states that are Python numbers for the optimizer."""
     conditions: Sequence[Condition]
     skeletons: Sequence[Mapping[str, tuple[object, ...]]]
     """The members that are no numbers, in those entries of each group that the step reads numbers of."""

@@ -1,7 +1,7 @@
 """The objects that the code of a function leads to before it is traced: modules, optimizers and schedulers, and places
 of torch's own code.
 
-Only dictionaries and types are looked at: no method of a user's object runs.
+Only dictionaries and types are read: no method of a user's object runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Composites of torch under autocast: autocast casts the ops in its lists, and an unlisted composite consists of listed
 ops.
 
-In torch the parts of a composite are cast as they are called, the product of an einsum like any other. An export keeps
+Torch casts the parts of a composite as they are called, the product of an einsum like any other. An export keeps
 composites whole, also in autocast's blocks, and autocast does not see their later decomposition. So each composite gets
 an autocast kernel of its own while torch makes an autocast block functional. The kernel calls the parts, or casts the
 whole composite if torch does that.

@@ -1,4 +1,4 @@
-"""Random numbers that Python code draws while a step is traced: a compiled step would repeat them for ever."""
+"""Random numbers that Python code draws while a step is traced: a compiled step would repeat them forever."""
 
 from __future__ import annotations
 

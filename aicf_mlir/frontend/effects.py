@@ -1,4 +1,4 @@
-"""The arguments that an op writes to, by torch's own schemas: annotated arguments, and those of the ops it consists of.
+"""The arguments that an op writes to, by torch's own schemas: annotated arguments, and the ones of the ops it consists of.
 
 `batch_norm` and `instance_norm` have no annotation, and update running statistics: the ops that torch makes of them are
 annotated. Passes that drop unread code use this module.

@@ -46,7 +46,7 @@ def records_gradients(node: Node) -> bool:
 
 
 def inline_grad_modes(module: GraphModule) -> None:
-    """Replace each such block by its nodes, in `module` and in the graphs inside it."""
+    """Replace each block of a grad mode by its nodes, in `module` and in the graphs inside it."""
     for inner in list(module.children()):
         if isinstance(inner, GraphModule):
             inline_grad_modes(inner)

@@ -3,7 +3,7 @@ cut.
 
 torch.export keeps the computation, but not torch's autograd record of it: `no_grad` is lost once the graph is
 functional, and `detach` becomes a view that is made again after each write to its memory. So the graph, before it is
-functional, runs on tensors without values, by torch's own autograd. That run tells, at each op, if a tensor has a
+functional, runs on tensors without values, by torch's own autograd. The run tells, at each op, if a tensor has a
 gradient:
 
 - a result of differentiable operands to which torch gives no gradient is cut where it is made (`no_grad`, a statistic);

@@ -34,7 +34,7 @@ class Importer(NodeImporter):
     """Builds the function `name` of an exported step whose batch is `inputs`.
 
     Its arguments are the entries of the batch, the trained parameters, then the tensors that are only read. `bound`
-    lists the user's tensors behind the latter two, in order.
+    lists the user's tensors for the latter two, in order.
     """
 
     def __init__(

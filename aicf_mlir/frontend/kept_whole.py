@@ -1,7 +1,7 @@
 """The composites that torch keeps whole while it makes a program functional, prepared once and not for each program.
 
 For each program torch searches all its namespaces for them and gives each of some five hundred ops twenty kernels in
-place of its own. That takes 70 ms of the processor, more than the rest of a small step's compilation. Here the kernels
+place of its own. The search takes 70 ms of the processor, more than the rest of a small step's compilation. Here the kernels
 of each are remembered as torch makes them, and are in place as long as torch would have them there. A composite whose
 kernels have changed since is prepared again.
 """

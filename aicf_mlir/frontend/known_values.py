@@ -1,8 +1,8 @@
 """Values that a trace knows: tensors that the step closes over, buffers that it only reads, literals, and all that is
 computed from them.
 
-While the user's code calls torch functions on known tensors alone, torch computes the same on the real ones. Where
-Python asks for a value, or a shape depends on values (`nonzero`, a boolean index), the trace continues with the real
+While the user's code calls torch functions on known tensors alone, torch computes the same on the real ones. If
+Python reads a value, or a shape depends on values (`nonzero`, a boolean index), the trace continues with the real
 result, as a constant. The tensors that the result comes from are the step's `sources`, and guards compare their values.
 Every other tensor has a reason why it is unknown.
 """
@@ -139,8 +139,8 @@ class KnownValues:
         written: AbstractSet[str],
         numbers: Iterable[torch.Tensor],
     ) -> None:
-        """`own`: parameters and buffers of the user's by path, `traced` those of the trace in their place, `batch` its
-        entries.
+        """Begin with `own`, the user's parameters and buffers by path, `traced`, the trace's tensors in their place, and the
+        entries of `batch`.
 
         `written` names the paths whose tensors the step writes to. `numbers`: 0-d tensors that replace numbers that may
         change.
@@ -184,7 +184,7 @@ class KnownValues:
             if hasattr(tensor, CONSTANT):
                 return Known(
                     tensor, Memory({}, MADE, tensor._version)
-                )  # its sources are already those of the trace
+                )  # the trace already has its sources noted
             self._known[tensor] = found = self._source(tensor, tensor, "a tensor of yours")
         if found.memory is not None:
             if not found.memory.why and tensor._version != found.memory.version:

@@ -153,8 +153,8 @@ def without_made(places: Sequence[VisitedPlace]) -> list[VisitedPlace]:
     these.
 
     The collector was off during the trace: its youngest generation holds the objects that the trace has made. A
-    dictionary joins it once it first holds a container, and arrays never join: such an object counts as older if an
-    older object holds it.
+    dictionary joins it once it first holds a container, and arrays never join: these objects count as older if an
+    older object holds them.
     """
     young = gc.get_objects(generation=0)
     made = {id(place.owner) for place in places} & set(map(id, young))

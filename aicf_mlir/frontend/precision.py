@@ -39,8 +39,8 @@ class Precision:
     """The requested precision, on a device; without a name the model computes as it is written.
 
     Parameters, gradients as the optimizer reads them, its state and its updates are f32. With "bf16" or "f16" model and
-    loss are traced under `torch.autocast` of the step's device, so that each op computes in the type torch lists for
-    it; an autocast of the user's own inside takes precedence. The trace casts at each use, without torch's cache of
+    loss are traced under `torch.autocast` of the step's device, where each op computes in the type torch lists for
+    it. An autocast of the user's own inside takes precedence. The trace casts at each use, without torch's cache of
     cast weights. With "tf32" all is f32 and nothing is cast: each product of the model, of its loss and of their
     gradients allows its operands to be rounded. Products of an optimizer do not.
     """

@@ -1,16 +1,16 @@
-"""`survey`: everything in a step that cannot be compiled, at once, while a trace stops at the first.
+"""`survey`: everything in a step that cannot be compiled, at once. A trace stops at the first error.
 
 The JSON is one object, stable from version to version; keys are added, never changed while `version` stays:
 
     {"version": 1, "supported": true, "complete": true, "findings": [FINDING, …]}
-    complete    whether the whole step was looked at; false where something ended the trace, behind which there may be more
+    complete    true if the whole step was examined; false if an error ended the trace, after which there may be more
     FINDING     what            "aten.conv2d.default", or the part of the step: "optimizer", "code", "loss", "hooks", …
-                count           how often there
-                operands        their dtypes and shapes, "float32[2, 3, 8, 8], float32[4, 3, 3, 3]"; empty for what is no op
-                file, line      where; null where no line is known
+                count           the number of times there
+                operands        their dtypes and shapes, "float32[2, 3, 8, 8], float32[4, 3, 3, 3]"; empty for no op
+                file, line      the place; null if no line is known
                 layer           "features.0: Conv2d", empty outside of the model
-                reason          why
-                instead         what to write instead; empty where nothing is known
+                reason          the reason
+                instead         a replacement; empty if none is known
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def survey(
 ) -> Survey:
     """Return everything in the step of `model` that cannot be compiled, with its place, its reason and a replacement.
 
-    The arguments are those of `trace`. Nothing is compiled, and nothing of the model or the optimizer changes. Where
+    The arguments are those of `trace`. Nothing is compiled, and nothing of the model or the optimizer changes. If
     the user's code reads the value of a tensor, the survey continues with an invented one: a condition is true, a
     number is 1. There is no finding exactly where `trace` raises no error.
     """

@@ -89,7 +89,7 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
 
     Otherwise torch makes it functional and decomposes its simplest composites: the ones without a rule, which are views
     like swapaxes. An op that is unsupported is decomposed by torch's rule for it, alone, and `build` tries again.
-    Raises TraceError once an unsupported op has no such rule.
+    Raises TraceError once an unsupported op has no rule.
     """
     is_whole, refused = is_functional(exported.program), list[UnsupportedNode]()
     if not is_whole:

@@ -80,7 +80,7 @@ def corrcoef(input: Tensor) -> Tensor:
 
 
 def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
-    """The elements of equal indices set to a number, in place; with `wrap` again below each square of a tall matrix."""
+    """Set the elements of equal indices to a number, in place; with `wrap` again below each square of a tall matrix."""
     shape = input.shape
     if input.dim() < 2 or (input.dim() > 2 and len(set(shape)) > 1):
         raise ValueError(f"fill_diagonal_ of shape {list(shape)}; expected a matrix, or equal dimensions")
@@ -98,7 +98,7 @@ FUNCTIONS: Mapping[Any, Function] = {
     torch.Tensor.corrcoef: corrcoef,
     torch.Tensor.fill_diagonal_: fill_diagonal_,
 }
-"""By the function of torch."""
+"""The replacements by the function of torch."""
 
 
 def written(function: Any, args: Sequence[Any]) -> Function | None:
@@ -111,7 +111,7 @@ def written(function: Any, args: Sequence[Any]) -> Function | None:
 
 
 def _parts(index: Any) -> tuple[Any, ...]:
-    """An index between brackets, dimension by dimension."""
+    """Return an index between brackets as parts, dimension by dimension."""
     return cast(tuple[Any, ...], index) if isinstance(index, tuple) else (index,)
 
 
@@ -143,7 +143,7 @@ def _taken(part: Any) -> int:
 
 
 def _read(x: Tensor, index: Any) -> Tensor:
-    """`x[index]`: where a number is a slice of one element, then its only index."""
+    """Return `x[index]`: a number becomes a slice of one element, then its only index."""
     parts = _parts(index)
     for part, dim in zip(parts, _dimensions(x, parts), strict=True):
         if _is_number(part):
@@ -152,7 +152,7 @@ def _read(x: Tensor, index: Any) -> Tensor:
 
 
 def _write(x: Tensor, index: Any, value: Any) -> None:
-    """`x[index] = value` for an index of plain parts: into a view whose first dimensions have the numbers."""
+    """Do `x[index] = value` for an index of plain parts: write into a view whose first dimensions have the numbers."""
     parts = _parts(index)
     view = x[tuple(slice(None) if _is_number(part) else part for part in parts)]
     dims: list[int] = []

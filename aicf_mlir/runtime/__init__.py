@@ -1,1 +1,1 @@
-"""From a plan to a bound, running step: arenas, meta slots, snapshots."""
+"""The runtime: it turns a plan into a bound, running step with arenas, meta slots and snapshots."""

@@ -9,7 +9,7 @@ from aicf_mlir import _C
 from aicf_mlir.ir.roles import NAMED_ROLES, SHARED_ROLES
 
 SEEN_ROLES = tuple(role for role in NAMED_ROLES if role not in SHARED_ROLES)
-"""Inputs, gradients and outputs: each plan has its own."""
+"""The roles of inputs, gradients and outputs: each plan has its own."""
 
 
 @contextmanager

@@ -138,7 +138,7 @@ def literals_of(traced: Traced, module: ModuleOp) -> dict[str, torch.Tensor]:
 
 
 def expect_same_tensors(first: Traced, traced: Traced, literals: Collection[str]) -> None:
-    """Raise BindError where a name of the first trace is another tensor of the user's in this one; literals may differ."""
+    """Raise BindError if a name of the first trace is another tensor of the user's in this one; literals may differ."""
     known = {**first.parameters, **first.buffers}
     for name, tensor in {**traced.parameters, **traced.buffers}.items():
         if name in known and known[name] is not tensor and name not in literals:

@@ -20,7 +20,7 @@ HOST = torch.device("cpu")
 """The device that may hold a batch for every step."""
 
 Staged = tuple[int, ...]
-"""Addresses of a batch that fits, in the order of the inputs."""
+"""The addresses of a batch that fits, in the order of the inputs."""
 
 
 class BoundPlan:
@@ -62,7 +62,7 @@ class BoundPlan:
         )
         """True if the step updates parameters by gradients: an evaluation only reads them."""
         self.bound = self.placement(program)
-        """The program with the addresses that it really has."""
+        """The program with its actual addresses."""
         for launch in self.bound.launches:
             for arena, offset, *_ in launch["outputs"]:
                 if arena in store.arenas:
@@ -90,10 +90,10 @@ class BoundPlan:
         self._view(slot).fill_(slot.value)
 
     def stage(self, batch: Mapping[str, Any]) -> tuple[Staged, list[torch.Tensor]]:
-        """Check the whole batch and make each tensor dense; nothing of the step changes.
+        """Check the whole batch and make each tensor dense; the step does not change.
 
-        Each is on the device of the step or on the host, from where it is uploaded (csrc/device/upload.h).
-        Returns addresses and the tensors that own them, which must live until they are copied.
+        Each tensor is on the device of the step or on the host, which uploads it (csrc/device/upload.h). Returns
+        addresses and the tensors that own them, which must live until they are copied.
         """
         staged: list[torch.Tensor] = []
         addresses: list[int] = []
@@ -116,7 +116,7 @@ class BoundPlan:
                 dense = _dense(name, tensor)
                 address = dense.data_ptr()
                 if self._first <= address < self._end and address != self.inputs[name].data_ptr():
-                    dense = dense.clone()  # another input, or a part of one, which may be written over first
+                    dense = dense.clone()  # part of another input, which may be overwritten first
                     address = dense.data_ptr()
                 staged.append(dense)
                 addresses.append(address)
@@ -134,13 +134,15 @@ class BoundPlan:
 
 
 _C_DISABLE_TORCH_FUNCTION: Any = vars(torch._C)["DisableTorchFunctionSubclass"]  # pyright: ignore[reportPrivateUsage]
-"""A subclass of torch.Tensor counts as the tensor that it is; its own code does not run in the middle of a step."""
+"""A guard under which a subclass of torch.Tensor is treated as a plain tensor; its own code does not run in the middle
+of a step.
+"""
 
 _shape_hint = "; shapes are fixed at compile time: pass drop_last=True to the DataLoader, or compile with every batch size, B=(…)"
 
 
 def _dense(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor` itself or a dense copy. BindError for one without ordinary memory, or whose memory was freed."""
+    """Return `tensor` itself or a dense copy. Raises BindError for one without ordinary memory, or whose memory was freed."""
     if tensor.layout is not torch.strided:
         raise BindError(f"input {name!r}: expected a dense tensor, got one of layout {tensor.layout}")
     try:

@@ -20,7 +20,7 @@ class CapturedNode(NamedTuple):
     kernel: str
     """The kernel id of that launch."""
     kind: str
-    """On CUDA "kernel", "copy", "fill"; on the CPU, whose graph is a list, "call"."""
+    """The kind: on CUDA "kernel", "copy" or "fill"; on the CPU, whose graph is a list, "call"."""
     function: str
     """The name of a kernel's function in the driver, a library's too; for a call, the kernel with its chosen settings."""
     after: tuple[int, ...]
@@ -28,7 +28,7 @@ class CapturedNode(NamedTuple):
 
 
 def captured_nodes(program: Program, executor: _C.Executor) -> list[CapturedNode]:
-    """The nodes of the graph of one step, by launches. StateError where nothing is captured."""
+    """Return the nodes of the graph of one step, by launches. Raises StateError if nothing is captured."""
     return [
         CapturedNode(
             program.launches[node["launch"]].get("symbol", ""),

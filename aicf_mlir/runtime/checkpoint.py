@@ -1,4 +1,4 @@
-"""Checkpoints: everything that decides how training goes on, by role and name, in one file.
+"""Checkpoints: everything that determines the further training, by role and name, in one file.
 
 A tensor is known by its role and the user's name, never by its place: a checkpoint fits a step of another batch size, device or
 memory plan. Collecting and restoring are quick and happen under the step's lock; the file is written and read outside it.
@@ -49,7 +49,7 @@ class Trained:
 
     @property
     def rules(self) -> list[UpdateRule]:
-        """One for each param group."""
+        """The update rules, one for each param group."""
         return [group.rule for group in self.groups]
 
     @property
@@ -86,24 +86,24 @@ class Checkpoint:
     settings: Any
     """The content of the param groups, as JSON data, as are the next four."""
     initial_lr: Any
-    """Per param group, where an LR scheduler left one."""
+    """The initial rates per param group, if an LR scheduler left them."""
     further: list[dict[str, Any]]
-    """Per param group, the other numbers in it, as OneCycleLR and users leave some."""
+    """The other numbers per param group, as OneCycleLR and users leave them."""
     host_values: dict[str, Any]
     """Python numbers that the step reads from the device, by name."""
     schedulers: Any
-    """The state of each."""
+    """The state of each scheduler."""
     scheduler_classes: list[str]
     published: list[str]
     """The parameters that had an entry in `optimizer.state`."""
 
     def write(self, path: FilePath) -> None:
-        """Write the file, whole or not at all. Raises CheckpointError where the system refuses."""
+        """Write the file, whole or not at all. Raises CheckpointError if the system refuses."""
         write_checkpoint(_checked(path, "save"), self.tensors, {key: getattr(self, key) for key in ENTRIES})
 
 
 def read(path: FilePath) -> Checkpoint:
-    """The checkpoint in a file. Raises CheckpointError for one that is missing, foreign or damaged."""
+    """Return the checkpoint in a file. Raises CheckpointError for one that is missing, foreign or damaged."""
     tensors, description = read_checkpoint(_checked(path, "load"))
     try:
         return Checkpoint(tensors, **checked(description))
@@ -114,7 +114,7 @@ def read(path: FilePath) -> Checkpoint:
 def collect(
     step: Trained, settings: list[dict[str, Any]], published: Sequence[str], stream: int
 ) -> Checkpoint:
-    """Copies, made on `stream`, of all that a checkpoint holds.
+    """Return copies, made on `stream`, of all that a checkpoint holds.
 
     Raises CheckpointError for a value in `settings` that no file can hold.
     """
@@ -146,7 +146,7 @@ def collect(
             scheduler_classes=[class_of(scheduler) for scheduler in step.schedulers],
             published=list(published),
         )
-        expect_rates(settings[: len(step.groups)], initial)  # a file that is written can be read
+        expect_rates(settings[: len(step.groups)], initial)  # a written file must be readable
         expect_numbers(numbers)
         return read
     except (TypeError, ValueError) as error:
@@ -156,7 +156,7 @@ def collect(
 
 
 def further_numbers(group: Mapping[str, Any], settings: Collection[str]) -> list[str]:
-    """The keys of a param group, but for its `settings`, with a number: torch's `state_dict` has them too."""
+    """Return the keys of a param group with a number, except its `settings`: torch's `state_dict` has them too."""
     known = {*settings, "params", "initial_lr"}
     return [
         key
@@ -166,7 +166,7 @@ def further_numbers(group: Mapping[str, Any], settings: Collection[str]) -> list
 
 
 def _names_of(store: Store, host_values: Mapping[str, HostValue]) -> set[str]:
-    """The names of the slots that hold Python numbers."""
+    """Return the names of the slots that hold Python numbers."""
     return {b.name for b in store.bound if any(b.tensor is value.tensor for value in host_values.values())}
 
 

@@ -28,7 +28,7 @@ from aicf_mlir.machine.atomic_file import write_file
 VERSION = "1"
 
 SPELLINGS = {row.name: row.safetensors for row in sorted(DTYPES, key=lambda row: -row.nbytes)}
-"""Element types as safetensors spells them, the widest first: so every tensor is aligned to its element."""
+"""The element types in the spelling of safetensors, the widest first: every tensor is then aligned to its element."""
 
 _START = b'{"__metadata__":{"format":"aicf.checkpoint","sha256":"'
 _NO_DIGEST = b"0" * 64
@@ -53,7 +53,7 @@ def write_checkpoint(
 ) -> None:
     """Write the file: whole, synced, under its final name, or not at all. The same contents give the same bytes.
 
-    `description` is JSON data. Raises CheckpointError, naming the file, where the system refuses.
+    `description` is JSON data. Raises CheckpointError, naming the file, if the system refuses.
     """
     order = list(SPELLINGS)
     rows = sorted(tensors.items(), key=lambda row: (order.index(row[1].dtype), row[0]))
@@ -64,14 +64,14 @@ def write_checkpoint(
     sealed = header[: _DIGEST.start] + digest.hexdigest().encode() + header[_DIGEST.stop :]
     try:
         write_file(path, sealed, *(tensor.data for _, tensor in rows))
-    except (OSError, ValueError) as error:  # the latter for a path that this system has no name for
+    except (OSError, ValueError) as error:  # the latter for a path that this system cannot name
         raise CheckpointError(
             f"{os.fspath(path)}: the checkpoint cannot be written: {_reason(error)}"
         ) from error
 
 
 def _header(rows: list[tuple[str, StoredTensor]], description: Mapping[str, Any]) -> bytes:
-    """Length and header with a digest of zeros."""
+    """Return length and header with a digest of zeros."""
     entries: dict[str, object] = {}
     end = 0
     for name, tensor in rows:
@@ -93,7 +93,7 @@ def _header(rows: list[tuple[str, StoredTensor]], description: Mapping[str, Any]
 
 
 def read_checkpoint(path: FilePath) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
-    """Tensors and description of a file, all of it checked.
+    """Return tensors and description of a file, all of it checked.
 
     Raises CheckpointError, naming the file, for one that is missing, foreign, damaged, cut short or of another version.
     """
@@ -130,7 +130,7 @@ def _damaged(name: str, why: str) -> NoReturn:
 
 
 def _parse(name: str, raw: bytes) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
-    """Contents of a file whose digest is right; a hostile one may have that too."""
+    """Return the contents of a file whose digest is right; a hostile one may have a right digest too."""
     length = int.from_bytes(raw[:8], "little")
     if length > len(raw) - 8:
         raise ValueError(f"a header of {length} bytes in a file of {len(raw)}")
@@ -163,7 +163,7 @@ def _parse(name: str, raw: bytes) -> tuple[dict[str, StoredTensor], dict[str, An
 
 
 def _json(text: str | bytes) -> object:
-    """JSON in which no key stands twice and every number is finite; ValueError for other text."""
+    """Parse JSON in which no key occurs twice and every number is finite. Raises ValueError for other text."""
     return json.loads(text, object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite)
 
 

@@ -32,7 +32,7 @@ from aicf_mlir.runtime.undo import Remembered
 
 @dataclass(frozen=True)
 class Values:
-    """The part of a checkpoint that Python owns, decoded; the names are those of `Checkpoint`."""
+    """The part of a checkpoint that Python owns, decoded; the names are the same as in `Checkpoint`."""
 
     settings: Any
     initial_lr: list[Any]
@@ -110,7 +110,7 @@ def prepare(read: Checkpoint, name: str, step: Trained, meta: Hyperparameters) -
 
 
 def _decoded(read: Checkpoint) -> Values:
-    """Each tensor of a setting belongs to one value: two that share one would change together."""
+    """Decode the values. Each tensor of a setting belongs to one value: two values sharing one would change together."""
     own = {key: _to_torch(t) for key, t in read.tensors.items() if key.startswith(f"{SETTING}/")}
     values = Values(
         decode(read.settings, own),
@@ -196,7 +196,7 @@ def _check_schedulers(read: Checkpoint, name: str, step: Trained, values: Values
 
 
 def _packed(read: Checkpoint, slots: Mapping[str, Slot]) -> tuple[_C.Arena, tuple[Piece, ...]]:
-    """The tensors of the file on the host, each for its slot."""
+    """Return the tensors of the file on the host, each for its slot."""
     pieces, nbytes = packed((slot.arena, slot.offset, slot.nbytes) for slot in slots.values())
     memory = _C.Arena("cpu", nbytes)
     for key, piece in zip(slots, pieces, strict=True):

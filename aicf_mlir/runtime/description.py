@@ -70,7 +70,9 @@ ENTRIES: Mapping[str, Entry] = {
 
 
 def checked(description: Mapping[str, Any]) -> dict[str, Any]:
-    """The description with all its entries. Raises ValueError that names the first entry that is not of its row."""
+    """Return the description with all its entries. Raises ValueError that names the first entry that does not match its
+    row.
+    """
     for key in description.keys() - ENTRIES.keys():
         raise ValueError(f"its description has an entry {key!r}; those are {', '.join(ENTRIES)}")
     whole: dict[str, Any] = {}
@@ -84,7 +86,9 @@ def checked(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def expect_rates(settings: list[Any], initial: list[Any]) -> None:
-    """ValueError for a learning rate that is not finite, or a first one, which torch takes from a constructor, below zero."""
+    """Raise ValueError for a learning rate that is not finite, or a first one, which torch takes from a constructor,
+    below zero.
+    """
     for group in settings:
         if isinstance(group, dict) and "lr" in group and not is_finite(cast(object, group["lr"])):
             raise ValueError(f"the lr {group['lr']}, expected a finite number")
@@ -94,7 +98,7 @@ def expect_rates(settings: list[Any], initial: list[Any]) -> None:
 
 
 def expect_numbers(values: Mapping[str, object]) -> None:
-    """ValueError for a number of the user's that is none."""
+    """Raise ValueError for an invalid number of the user's."""
     for name, value in values.items():
         number = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
         if not is_number(number) or math.isnan(cast(float, number)):

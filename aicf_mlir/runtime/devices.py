@@ -10,12 +10,12 @@ from aicf_mlir.machine import hardware
 
 
 def default_device() -> str:
-    """The device of a step that names none: "cuda" where torch and this build can use it, else "cpu"."""
+    """Return the device of a step that names none: "cuda" if torch and this build can use it, else "cpu"."""
     return "cuda" if torch.cuda.is_available() and _C.device_count("cuda") > 0 else "cpu"
 
 
 def missing_cuda() -> str | None:
-    """Why a step cannot run on a GPU here; None where it can."""
+    """Return the reason why a step cannot run on a GPU here; None if it can."""
     if (why := hardware.missing_cuda()) is not None or torch.cuda.is_available():
         return why
     built = "was built without CUDA" if torch.version.cuda is None else "finds no GPU that it can use"
@@ -23,7 +23,7 @@ def missing_cuda() -> str | None:
 
 
 def usable_device(device: str | torch.device | None) -> torch.device:
-    """The device that is asked for, with its index; BindError where AICF cannot run on it here."""
+    """Return the requested device, with its index. Raises BindError if AICF cannot run on it here."""
     wanted = str(device) if device is not None else default_device()
     if wanted.partition(":")[0] not in ("cpu", "cuda"):
         raise BindError(f"device {wanted!r}: AICF runs on 'cpu' and 'cuda'")

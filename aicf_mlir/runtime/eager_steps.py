@@ -1,4 +1,6 @@
-"""An optimizer of a compiled step that is stepped by hand: without gradients that does nothing, and it is said once."""
+"""A warning for an optimizer of a compiled step that is stepped by hand: without gradients that does nothing. It
+appears once.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ STEP, AFTER = "_aicf_step", "_optimizer_step_code"
 
 
 def belongs_to(optimizer: torch.optim.Optimizer, step: Any) -> None:
-    """The optimizer knows `step`, and warns the first time that it is stepped by hand without any gradient."""
+    """Attach `step` to the optimizer, which warns the first time that it is stepped by hand without any gradient."""
     own = weakref.ref(optimizer)
 
     def after() -> None:
@@ -36,7 +38,7 @@ def belongs_to(optimizer: torch.optim.Optimizer, step: Any) -> None:
 
     if STEP not in vars(
         optimizer
-    ):  # a further step of the optimizer, or the same compiled again, has nothing to add
+    ):  # a further step of the optimizer, or the same compiled again, adds nothing
         vars(optimizer)[AFTER] = after
     vars(optimizer)[STEP] = weakref.ref(step)
 

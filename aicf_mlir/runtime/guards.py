@@ -58,14 +58,14 @@ class Guards:
         self._retrace = retrace
         self._live = live
         self._ignored: set[tuple[int, object]] = set()
-        """Entries of dictionaries whose changes did not matter and whose keys the code does not mention."""
+        """The entries of dictionaries whose changes did not matter and whose keys the code does not mention."""
         self._harmless: set[frozenset[tuple[str, str]]] = set()
-        """Values that were found to give the same step."""
+        """The values that were found to give the same step."""
         self.watched = Watched()
         self.guards: list[Guard] = []
         self._code = Watched()
         self._guards_of_code: list[Guard] = []
-        """The places of code, looked at one by one only where a word of them has changed."""
+        """The places of code, compared one by one only if a word of them has changed."""
         self._watch(reads)
 
     def _watch(self, reads: Sequence[Read]) -> None:
@@ -152,7 +152,7 @@ class Guards:
                 pass  # the text that was read runs, even if the file changes
 
     def changed(self) -> list[Guard]:
-        """The guards whose value is another one now."""
+        """Return the guards whose value has changed."""
         guards = [*self.guards, *self._guards_of_code] if self._code.changed() >= 0 else self.guards
         return [guard for guard in guards if not self._same(guard)]
 
@@ -173,7 +173,7 @@ class Guards:
         return bool(differing) and all((owner, key) in self._ignored for key in differing)
 
     def _follow(self) -> None:
-        """Go on where the changes do not matter to the step; GuardError where they do."""
+        """Continue if the changes do not matter to the step. Raises GuardError if they do."""
         changed = self.changed()
         if not changed:
             return
@@ -212,7 +212,7 @@ class Guards:
         known = {guard.read.place for guard in (*self.guards, *self._guards_of_code)}
         filled = any(
             guard.kind == "items" for guard in changed
-        )  # one that was empty is compared in another way
+        )  # an entry that was empty is compared in another way
         if filled or any(read.place not in known and read.place not in self._live for read in reads):
             self._watch(reads)
 
@@ -285,5 +285,5 @@ def _exports(array: Any) -> bool:
 
 
 def _entries(items: Any) -> dict[Any, tuple[Any, Any]]:
-    """The entries of a dictionary by key, also where keys compare as tensors do."""
+    """Return the entries of a dictionary by key, even if keys compare as tensors do."""
     return {key if type(key) in (str, int) else id(key): (key, value) for key, value in items}

@@ -26,7 +26,7 @@ class Home(NamedTuple):
 
     arena: _C.Arena
     offset: int
-    """Bytes."""
+    """The offset in bytes."""
     session: _C.Session
 
 

@@ -8,7 +8,7 @@ from aicf_mlir.errors import PlanError
 
 
 def host_memory() -> int:
-    """Bytes of memory of this machine."""
+    """Return the bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

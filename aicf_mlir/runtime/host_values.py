@@ -1,7 +1,7 @@
 """Python numbers of the user's that a step takes from the device: `meta=["model.alpha"]`.
 
-While the step is traced, a 0-d tensor stands in the number's place, and the step gets that tensor as an argument. Afterwards the
-number is back, and is the truth: whoever changes it changes the tensor before the next step.
+While the step is traced, a 0-d tensor replaces the number, and the step gets that tensor as an argument. Afterwards the
+number is back and is the source: a change of it changes the tensor before the next step.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ class HostValue:
 
     read: Read
     tensor: torch.Tensor
-    """0-d, on the step's device; bound like every frozen tensor, so writing to it writes the step's memory."""
+    """The 0-d tensor on the step's device; it is bound like every frozen tensor, and writing to it writes the step's
+    memory.
+    """
 
     def follow(self) -> None:
-        """Bring the tensor up to the number; BindError if there is no number any more."""
+        """Set the tensor to the number. Raises BindError if the number no longer exists."""
         self.tensor.fill_(_number(self.read.path, self.read.value()))
 
     def write(self, value: float) -> None:
@@ -66,7 +68,7 @@ def find_host_values(
 
 @contextmanager
 def in_place_of_numbers(values: Sequence[HostValue]) -> Generator[None]:
-    """Put the tensors where the numbers are while the block runs."""
+    """Replace the numbers by the tensors while the block runs."""
     before = [(value, value.read.value()) for value in values]
     try:
         for value in values:

@@ -147,7 +147,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
         return groups
 
     def _rewatch(self) -> None:
-        """Watch the groups as they are; a value that may change in place is read before each step instead."""
+        """Watch the current groups; a value that may change in place is read before each step instead."""
         self.watched.clear()
         self.polled = False
         for optimizer in self._optimizers:
@@ -175,7 +175,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
             )
 
     def _pin(self, slot: OptimizerSlot) -> OptimizerSlot:
-        """The slot through which a correction is pinned."""
+        """Return the slot through which a correction is pinned."""
         return OptimizerSlot(slot.group, self._corrections[slot].pin)
 
     def _write(self, slot: OptimizerSlot, value: float) -> None:
@@ -203,7 +203,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
         return float(self._tensor(slot).flatten()[0])
 
     def named(self, name: str, optimizer: torch.optim.Optimizer) -> list[str]:
-        """The slots of this name, of all param groups of one optimizer."""
+        """Return the slots of this name, of all param groups of one optimizer."""
         owners = [each for each in self._optimizers for _ in each.param_groups]
         return [
             key for key, slot in self._shown.items() if slot.name == name and owners[slot.group] is optimizer
@@ -299,7 +299,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
         ] + own
 
     def check_settings(self, settings: list[dict[str, Any]]) -> None:
-        """Raise the AicfError that `restore_settings` would raise for values that the step does not take; nothing changes."""
+        """Raise the AicfError that `restore_settings` would raise for values that the step rejects; nothing changes."""
         count = len(self._rules)
         for k, (group, saved) in enumerate(zip(self._groups, settings[:count], strict=True)):
             hyperparameters(self._rules[k], {**group, **saved})
@@ -313,7 +313,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
         self.synchronize()
 
     def write_settings(self, settings: list[dict[str, Any]]) -> None:
-        """Write Python's part of them; the device slots follow before the next step."""
+        """Write Python's part of the settings; the device slots follow before the next step."""
         count = len(self._rules)
         for k, (group, saved) in enumerate(zip(self._groups, settings[:count], strict=True)):
             group.update(saved)

@@ -18,7 +18,7 @@ class MemoryReport:
     """The sum of all arenas: the memory that the step holds while it runs."""
     arenas: dict[str, int]
     slots: list[tuple[str, str, int, int]]
-    """(arena, slot, offset, size) in address order."""
+    """The slots as (arena, slot, offset, size) in address order."""
     unshared: int
     """The size of the temporaries if no two of them shared memory."""
 

@@ -27,18 +27,20 @@ def parts_of(batch: object, count: int) -> Sequence[object]:
 
 
 def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The entries of all micro-batches by name."""
+    """Return the entries of all micro-batches by name."""
     return {f"{name}.{number}": entry for number, part in enumerate(parts) for name, entry in part.items()}
 
 
 def parted(tensors: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
-    """The entries of each micro-batch, of which `joined` makes these."""
+    """Return the entries of each micro-batch: the inverse of `joined`."""
     names = [name.removesuffix(".0") for name in tensors if name.endswith(".0")]
     return [{name: tensors[f"{name}.{number}"] for name in names} for number in range(count)]
 
 
 def shapes_of_parts(example: Any) -> Any:
-    """The examples of a step that accumulates, each shape once: micro-batches, or sequences of them as steps take them."""
+    """Return the examples of a step that accumulates, each shape once: micro-batches, or sequences of them as steps
+    take them.
+    """
     if example is None:
         return None
     found: list[Any] = []
@@ -60,7 +62,7 @@ def _described(part: Any) -> Any:
 
 
 def each_step(given: Any, count: int | None) -> list[Any]:
-    """The batches of some steps, each as a step takes it: of one, or of a sequence."""
+    """Return the batches of several steps, each in the form a step takes: from one batch, or a sequence."""
     steps = several(given)
     if count is None or not steps:
         return list(steps)

@@ -11,7 +11,7 @@ class NotCopied:
     """Refuses copy, deepcopy and pickle by name."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Raises StateError."""
+        """Raise StateError."""
         what = getattr(self, "name", type(self).__name__)
         raise StateError(
             f"{what}: a compiled step, and what belongs to it, cannot be copied or pickled, since it is bound to the memory of"

@@ -18,7 +18,7 @@ from aicf_mlir.runtime.watched import Watched
 
 
 class OptimizerCalls:
-    """`step` and `zero_grad` of each optimizer: in the object, in its class, and their code."""
+    """The methods `step` and `zero_grad` of each optimizer: in the object, in its class, and their code."""
 
     def __init__(self, name: str, optimizers: Sequence[torch.optim.Optimizer]):
         self._name = name

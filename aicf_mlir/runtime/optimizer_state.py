@@ -26,7 +26,7 @@ from aicf_mlir.runtime.store import Store, place
 from aicf_mlir.runtime.watched import Watched
 
 Views = dict[str, torch.Tensor]
-"""Torch's state key → view of the arena."""
+"""The view of the arena by torch's state key."""
 
 Beginning = Callable[[str], float | torch.Tensor]
 """The beginning of a state: one number for all elements, or the whole tensor."""
@@ -36,10 +36,10 @@ _views: weakref.WeakKeyDictionary[torch.optim.Optimizer, Any] = weakref.WeakKeyD
 
 
 def shared_views(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Views:
-    """The views of one parameter's state, for all compiled steps of `optimizer`; empty at first."""
+    """Return the views of one parameter's state, for all compiled steps of `optimizer`; empty at first."""
     by_parameter = _views.setdefault(
         optimizer, WeakIdKeyDictionary()
-    )  # tensors compare element by element: by identity
+    )  # tensors compare element by element, so compare by identity
     views: Views = by_parameter.setdefault(parameter, {})
     return views
 
@@ -53,11 +53,11 @@ class BoundParameter:
     slots: Mapping[str, OptimizerSlot]
     """The states of the parameter without the counter, by torch's keys."""
     views: Views
-    """Shared with the other steps of the optimizer."""
+    """The views, shared with the other steps of the optimizer."""
     count: torch.Tensor | None
-    """Steps taken, 0-d f32, a view of this step's counters; None for SGD without momentum."""
+    """The number of steps taken, 0-d f32, a view of this step's counters; None for SGD without momentum."""
     vectors: Views
-    """Further numbers of its state, as `count` is one."""
+    """Further numbers of its state, in the form of `count`."""
     beginning: Beginning
     """The content of a state before the first step, by its key."""
     numbers: Mapping[str, type[int | float]]
@@ -165,12 +165,12 @@ class OptimizerState:
         for key in bound.slots:
             value, target, view = saved.get(key), self._fresh(bound, key), bound.views[key]
             is_view = place(view) == place(target)
-            if not is_view:  # `.data = …` has given it other memory
+            if not is_view:  # an assignment to `.data` has given it other memory
                 bound.views[key] = target
             are_zeros = self._store.takes_zeros(bound.slots[key].key)
             if value is None:
                 begins = torch.as_tensor(bound.beginning(key))
-                if not are_zeros or begins.any() or begins.signbit().any():  # zeros take memory once written
+                if not are_zeros or begins.any() or begins.signbit().any():  # written zeros take memory
                     target.copy_(begins)
                 continue
             if not is_view or value is not view:
@@ -206,13 +206,15 @@ class OptimizerState:
             self.watched.check()
 
     def _put_numbers(self, bound: BoundParameter, entries: Any) -> None:
-        """Python numbers in the place of their views."""
+        """Put Python numbers in the place of their views."""
         for key, kind in bound.numbers.items():
             if entries and isinstance(value := entries.get(key), torch.Tensor):
                 entries[key] = kind(value.item())
 
     def _with_numbers(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """A state_dict as the optimizer would write it: torch casts tensors to the type of their parameter when it loads them."""
+        """Return a state_dict as the optimizer would write it: torch casts tensors to the type of their parameter when
+        it loads them.
+        """
         order = {id(p): i for i, p in enumerate(p for g in self._optimizer.param_groups for p in g["params"])}
         for bound, _ in self._bound:
             number = order.get(id(bound.parameter))

@@ -11,13 +11,13 @@ from aicf_mlir.runtime.bound_plan import BoundPlan
 
 
 class Outputs(Mapping[str, torch.Tensor]):
-    """The outputs by name. Each look is a copy: a tensor of its own, on the step's device, that no later step changes.
+    """The outputs by name. Each access returns a copy on the step's device, which no later step changes.
 
     Raises StateError before the first step, and BindError for a name that the loss function did not return.
     """
 
     def __init__(self, step: str, plan: BoundPlan):
-        """`step`: its name, for messages."""
+        """Take `step`, the step's name for messages."""
         self._step = step
         self._plan = plan
 
@@ -39,7 +39,7 @@ class Outputs(Mapping[str, torch.Tensor]):
 
 
 def expect_run(step: str, plan: BoundPlan, what: str) -> None:
-    """Raise StateError where `plan` has not run yet, so that `what` has no value."""
+    """Raise StateError if `plan` has not run yet, so that `what` has no value."""
     stats = plan.executor.stats()
     if not stats["runs"] and not stats["replays"]:
         raise StateError(f"{step}: no step has run yet, so {what} has no value")

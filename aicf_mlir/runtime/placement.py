@@ -29,12 +29,12 @@ ALIGNMENT = 256
 
 
 def shared_slots(program: Program) -> dict[Key, Slot]:
-    """The slots that outlive a step, by role and name."""
+    """Return the slots that outlive a step, by role and name."""
     return {(slot.role, slot.name): slot for slot in program.slots.values() if slot.role in SHARED_ROLES}
 
 
 class Placement:
-    """The shared slots of one plan, and where each of them is."""
+    """The shared slots of one plan, and the actual place of each."""
 
     def __init__(self, planned: Mapping[Key, Slot], slots: Mapping[Key, Slot]):
         """Take the slots as `planned`, and the actual places of at least these in `slots`."""
@@ -54,7 +54,7 @@ class Placement:
             keys.append(key)
 
     def __call__(self, program: Program) -> Program:
-        """`program` with its shared slots where they really are; itself where nothing has moved."""
+        """Return `program` with its shared slots at their actual places; itself if nothing has moved."""
         if not self._moves:
             return program
         launches: list[Launch] = [
@@ -71,7 +71,7 @@ class Placement:
         return replace(program, launches=launches, slots=slots)
 
     def _placed(self, place: TensorPlace) -> TensorPlace:
-        """An operand of a launch where it really is."""
+        """Return the actual place of an operand of a launch."""
         arena, offset, *spec = place
         if arena not in SHARED_ROLES:
             return place

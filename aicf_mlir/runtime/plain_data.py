@@ -17,11 +17,11 @@ MOST_DEPTH = 32
 """The most levels of containers in containers: far more than a param group or a scheduler has."""
 
 Keep = Callable[[torch.Tensor], str]
-"""Puts a tensor aside and returns the name to find it by."""
+"""A function that stores a tensor and returns the name to find it by."""
 
 
 def encode(value: object, keep: Keep) -> object:
-    """`value` as JSON data; raises TypeError for anything but plain data."""
+    """Return `value` as JSON data. Raises TypeError for anything but plain data."""
     if isinstance(value, torch.Tensor):
         return {TENSOR: keep(value)}
     if isinstance(value, tuple):

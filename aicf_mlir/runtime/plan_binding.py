@@ -20,7 +20,7 @@ Key = tuple[str, str]
 """Role and name."""
 
 Fault = tuple[Operation, str]
-"""Something that does not fit, and the op of the plan that shows it."""
+"""A mismatch in words, and the op of the plan that shows it."""
 
 
 def binding_faults(own: ProgramOp, plan: ProgramOp) -> list[Fault]:
@@ -63,7 +63,7 @@ def _checks(own: ProgramOp, plan: ProgramOp) -> Iterator[Fault]:
 
 
 def _named(program: ProgramOp) -> dict[Key, SlotOp]:
-    """The slots that a step is bound by."""
+    """Return the slots that a step is bound by."""
     slots = program.slots.values()
     return {(slot.role.data, slot.label.data): slot for slot in slots if slot.label is not None}
 

@@ -1,4 +1,4 @@
-"""A plan that a user has edited, as it is asked for: read once, made whole, and bound in the place of the step's own."""
+"""A plan that a user has edited: it is read once, completed, and bound in place of the step's own."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ ADVICE = 'write step.ir("plan") of this model, with these options and shapes, to
 
 @dataclass(frozen=True, eq=False)
 class PlanFile:
-    """A plan that has been read and verified; the file is not looked at again."""
+    """A plan that has been read and verified; the file is not read again."""
 
     module: ModuleOp
     """The plan with kernel ids and addresses, even if the text leaves them out."""
     locator: Locator
     digest: str
-    """SHA-256 of the text, in hexadecimal digits."""
+    """The SHA-256 of the text, in hexadecimal digits."""
     meaning: str = ""
     """The pure step that the plan was bound for, as text; empty before it is bound."""
     comparison: Comparison | None = None
@@ -82,12 +82,12 @@ class PlanFile:
 
     @property
     def name(self) -> str:
-        """The path, as it was given."""
+        """The path as it was given."""
         return self.locator.source.name
 
     @property
     def origin(self) -> str:
-        """Path and digest, to be read."""
+        """Path and digest in readable form."""
         return f"{self.name} (sha256 {self.digest[:12]})"
 
     @property
@@ -106,7 +106,7 @@ class PlanFile:
         return Guard("plan", "file", self.origin, Read("plan", "file", self.origin, may_be_meta=False))
 
     def expect_one_size(self, sizes: int, further: int) -> None:
-        """Raise BindError where the step has, or may get, plans of several batch sizes."""
+        """Raise BindError if the step has, or may get, plans of several batch sizes."""
         if further:
             raise BindError(
                 f"plan= and further_sizes={further}: a plan is of one batch size; leave one of them out"
@@ -117,10 +117,10 @@ class PlanFile:
             )
 
     def bound_to(self, own: Snapshots, device: torch.device) -> PlanFile:
-        """The same as the plan of the step with the stages `own`, where it takes the place of the step's own.
+        """Return the same plan, bound to the step with the stages `own`, whose own plan it replaces.
 
-        Raises BindError, and changes nothing, where it binds something else, or where the step is another than the one that it
-        was bound to before; PlanError for more memory than there is.
+        Raises BindError, and changes nothing, if it binds other tensors, or if it was bound to another step before.
+        Raises PlanError for more memory than there is.
         """
         meaning = to_text(own["step" if "step" in own else "nn"])
         if self.meaning and (line := changed_line(self.meaning, meaning)):

@@ -1,4 +1,4 @@
-"""A plan as plain data, in the form that the executor of the runtime takes. No torch, no device."""
+"""A plan as plain data, in the form that the runtime's executor takes. No torch, no device."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from aicf_mlir._C import Code, Launch
 
 TensorPlace = tuple[str, int, str, tuple[int, ...]]
-"""Arena, offset in bytes, element type, shape: a dense tensor."""
+"""A dense tensor: arena, offset in bytes, element type, shape."""
 
 OperandPlace = TensorPlace | tuple[str, int, str, tuple[int, ...], tuple[int, ...]]
-"""The same, of an operand of a launch; of one that is not dense with its strides in elements."""
+"""The place of an operand of a launch; one that is not dense also has its strides in elements."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Slot:
 
     role: str
     name: str
-    """The user's name, or the symbol of a slot that the user does not know."""
+    """The user's name, or the symbol of a slot that has no user's name."""
     arena: str
     offset: int
-    """Bytes."""
+    """The offset in bytes."""
     dtype: str
     shape: tuple[int, ...]
     value: float | None = None
@@ -43,7 +43,7 @@ class Slot:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor."""
+        """The bytes of the tensor."""
         return byte_size(self.dtype, self.shape)
 
 
@@ -54,9 +54,9 @@ class Program:
     name: str
     target: str
     arenas: dict[str, int]
-    """Bytes by name."""
+    """The bytes of the arenas by name."""
     slots: dict[str, Slot]
-    """By symbol. Aliases are not among them: launches have their shapes."""
+    """The slots by symbol. Aliases are not among them: launches have their shapes."""
     launches: list[Launch]
 
     @property
@@ -67,12 +67,12 @@ class Program:
 
     @property
     def peak(self) -> int:
-        """Bytes of all arenas."""
+        """The bytes of all arenas."""
         return sum(self.arenas.values())
 
 
 def load_program(module: ModuleOp | ProgramOp) -> Program:
-    """The plan in `module` as plain data. PlanError for a plan without addresses."""
+    """Return the plan in `module` as plain data. Raises PlanError for a plan without addresses."""
     program = find_program(module)
     if program.peak is None:
         raise PlanError(f"@{program.symbol} has no addresses yet; run plan-memory first")

@@ -15,7 +15,7 @@ from aicf_mlir.host.interrupts import held
 
 
 def publish(gradients: Mapping[str, torch.Tensor], parameters: Mapping[str, torch.nn.Parameter]) -> None:
-    """All or none: where there is no memory for the copies, every `p.grad` is as before."""
+    """Publish all gradients or none: if there is no memory for the copies, every `p.grad` stays unchanged."""
     copies = {name: gradient.clone() for name, gradient in gradients.items()}
     with held():
         for name, copy in copies.items():

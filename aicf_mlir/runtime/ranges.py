@@ -17,7 +17,7 @@ _NOTHING = nullcontext()
 
 
 def named_range(name: str, on_cuda: bool) -> AbstractContextManager[None]:
-    """Give the block a name on the time lines that are recorded now."""
+    """Return a context that names the block on the time lines that are recorded now."""
     if RECORDER._is_profiler_enabled:
         return _recorded(name, on_cuda)
     return _nvtx.range(name) if on_cuda else _NOTHING

@@ -1,4 +1,4 @@
-"""Giving the user's tensors memory of their own again, so that the arenas can be freed."""
+"""The move of the user's tensors to memory of their own, so that the arenas can be freed."""
 
 from __future__ import annotations
 

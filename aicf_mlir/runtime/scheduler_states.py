@@ -54,7 +54,7 @@ def expect_fit(
 
 
 def _expect_keys(scheduler: LRScheduler, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """A scheduler of the user's may get attributes while it runs, so its state may have more."""
+    """Check the keys. A scheduler of the user's may get attributes while it runs, so its state may have more."""
     if own.keys() - state.keys() or (is_of_torch(scheduler) and state.keys() - own.keys()):
         raise ValueError(
             f"it has {', '.join(sorted(map(str, state)))}, and {type(scheduler).__name__} has {', '.join(map(str, sorted(own)))}"
@@ -147,7 +147,7 @@ def _try_step(scheduler: LRScheduler, state: Mapping[str, Any], groups: Sequence
     twin = _twin(scheduler, stand_in)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that no step of the optimizer came before
+            warnings.simplefilter("ignore")  # the warning that no step of the optimizer came before
             twin.load_state_dict(counting(copy.deepcopy(dict(state)), scheduler.state_dict()))
             twin.step()
     except Exception as error:  # noqa: BLE001  # whatever torch's formulas raise for such numbers
@@ -159,7 +159,7 @@ def _try_step(scheduler: LRScheduler, state: Mapping[str, Any], groups: Sequence
 
 
 def _twin(scheduler: LRScheduler, optimizer: Optimizer) -> LRScheduler:
-    """A copy that steps another optimizer."""
+    """Return a copy that steps another optimizer."""
     twin = copy.copy(scheduler)
     for key, value in vars(scheduler).items():
         if key == "optimizer":

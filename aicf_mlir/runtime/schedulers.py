@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 
 def states_of(schedulers: Sequence[LRScheduler]) -> list[dict[str, Any]]:
-    """A copy of each `state_dict()`."""
+    """Return a copy of each `state_dict()`."""
     return [copy.deepcopy(scheduler.state_dict()) for scheduler in schedulers]
 
 
@@ -22,7 +22,7 @@ def put_states(schedulers: Sequence[LRScheduler], states: Sequence[dict[str, Any
 
 
 def counting(state: Any, own: Any) -> Any:
-    """`state`, with a Counter where `own` has one: a file knows dictionaries only."""
+    """Return `state`, with a Counter where `own` has one: a file knows dictionaries only."""
     if isinstance(own, Counter) and isinstance(state, dict):
         return Counter(cast(dict[object, int], state))
     if isinstance(own, dict) and isinstance(state, dict):
@@ -52,7 +52,7 @@ def is_of_torch(scheduler: LRScheduler) -> bool:
 
 
 def parts_of(scheduler: LRScheduler) -> Sequence[LRScheduler]:
-    """The schedulers that it is made of."""
+    """Return the schedulers that it consists of."""
     found: object = vars(scheduler).get("_schedulers", ())
     items = cast(Sequence[object], found) if isinstance(found, list | tuple) else ()
     return [item for item in items if isinstance(item, LRScheduler)]

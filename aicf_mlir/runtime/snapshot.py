@@ -17,7 +17,7 @@ class Piece(NamedTuple):
 
     arena: str
     offset: int
-    """Bytes, as the other numbers."""
+    """The offset in bytes, like the other numbers."""
     nbytes: int
     at: int
 

@@ -26,7 +26,7 @@ from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.program import TensorPlace
 
 SEARCHED_BYTES = 1 << 32
-"""Steps whose values take more are not run again on the host to find the op that made a number not finite."""
+"""The most bytes of a step's values for which it is run again on the host to find the op that made a number not finite."""
 
 NUMBERS = {0: "nan", 1: "inf", -1: "-inf"}
 """The third number of the status of a check_finite."""
@@ -42,7 +42,7 @@ class Failure:
 
 
 def take_failure(plan: BoundPlan, place: TensorPlace) -> Failure:
-    """Wait for the device, read the status and clear it, so that training can go on."""
+    """Wait for the device, read the status and clear it, so that training can continue."""
     arena = plan.arenas[place[0]]
     if arena.device != "cpu":
         torch.cuda.synchronize(arena.device)
@@ -114,7 +114,7 @@ def _number(plan: BoundPlan, module: ModuleOp, value: SSAValue, position: int) -
 
 
 def _before_wrapping(index: SSAValue) -> SSAValue | None:
-    """The index of the user, where negative ones count from the end: where(i < 0, i + size, i)."""
+    """Return the user's index, if negative ones count from the end: where(i < 0, i + size, i)."""
     op = index.owner
     if not isinstance(op, CLASSES["where"]):
         return None
@@ -166,18 +166,18 @@ def _read(plan: BoundPlan, label: Label) -> Array:
 
 
 def _op(op: Operation) -> str:
-    """The op as the user knows it: `cross_entropy`."""
+    """Return the op as the user knows it: `cross_entropy`."""
     return op.name.rpartition(".")[2]
 
 
 def _at(op: Operation) -> str:
-    """`FILE:LINE, layer PATH: TYPE (`text`): `, or nothing where the line is not known."""
+    """Return `FILE:LINE, layer PATH: TYPE (`text`): `, or nothing if the line is not known."""
     location = origin(op)
     return "" if location is None else f"{location}{quoted(location)}: "
 
 
 def _element(value: SSAValue, position: int) -> str:
-    """The element of `value` as the user knows it: `[3] of the batch's 'label'`."""
+    """Return the element of `value` as the user knows it: `[3] of the batch's 'label'`."""
     while isinstance(op := value.owner, nn.ReshapeOp):
         value = op.x
     if isinstance(op, Operation):
@@ -190,5 +190,5 @@ def _element(value: SSAValue, position: int) -> str:
 
 
 def _index(position: int, shape: tuple[int, ...]) -> str:
-    """The position in row-major order as indices: `3, 1`."""
+    """Return the position in row-major order as indices: `3, 1`."""
     return ", ".join(str(int(i)) for i in np.unravel_index(position, shape)) if shape else ""

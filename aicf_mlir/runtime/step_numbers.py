@@ -1,4 +1,4 @@
-"""Numbers of a step itself that the host may change between steps: no values of a model, no entries of a param group."""
+"""Numbers of a step itself that the host may change between steps: neither values of a model nor entries of a param group."""
 
 from __future__ import annotations
 

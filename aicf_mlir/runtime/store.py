@@ -46,7 +46,8 @@ class Store(NotCopied):
         shared_state: Mapping[Key, torch.Tensor],
         literals: Collection[str] = (),
     ):
-        """`tensors` are the user's, by role and name; `shared_state` has the optimizer state that other steps keep already.
+        """`tensors` are the user's, by role and name; `shared_state` has the optimizer state that other steps already
+        keep.
 
         `literals` are the names of the buffers that the program has to itself.
         """
@@ -60,7 +61,7 @@ class Store(NotCopied):
             key: tensor
             for key, tensor in shared_state.items()
             if key in self.planned and _layout(tensor) == (self.planned[key].dtype, self.planned[key].shape)
-        }  # of a parameter that has another type by now, it is copied
+        }  # the state of a parameter whose type has changed is copied
         homes = {
             key: home
             for key, tensor in {**used, **kept}.items()
@@ -70,7 +71,7 @@ class Store(NotCopied):
         self.arenas: dict[str, _C.Arena] = {}
         """The arenas by name: the program's shared roles, and other steps' arenas as `shared.0`, …"""
         self.slots: dict[Key, Slot] = {}
-        """The shared slots by role and name, where they really are."""
+        """The shared slots by role and name, at their actual places."""
         self._zeros: set[Key] = set()
         self._place(program, homes)
         for arena in self.arenas.values():
@@ -114,11 +115,11 @@ class Store(NotCopied):
         return True
 
     def of_role(self, role: str) -> dict[str, Slot]:
-        """The slots of one role by name."""
+        """Return the slots of one role by name."""
         return {name: slot for (slot_role, name), slot in self.slots.items() if slot_role == role}
 
     def view(self, role: str, name: str) -> torch.Tensor:
-        """The tensor of a named slot, sharing its memory."""
+        """Return the tensor of a named slot, sharing its memory."""
         slot = self.slots[role, name]
         return view(self.arenas[slot.arena], slot.offset, slot.dtype, slot.shape)
 
@@ -129,7 +130,7 @@ class Store(NotCopied):
         return arenas
 
     def check_matches(self, planned: Mapping[Key, Slot], literals: Collection[str]) -> None:
-        """Refuse the shared slots of a plan with others than these, its literals apart."""
+        """Refuse the shared slots of a plan that differ from these, except its literals."""
         if _specs(self.planned, self.literals) != _specs(planned, literals):
             raise PlanError(
                 "the plans of two batch shapes have different parameters, buffers or states; "
@@ -137,9 +138,9 @@ class Store(NotCopied):
             )
 
     def watch(self, watched: Watched, optimized: Collection[int]) -> None:
-        """Have it noticed when a bound tensor gets other memory, is frozen or unfrozen, or gets a gradient hook.
+        """Watch for a bound tensor that gets other memory, is frozen or unfrozen, or gets a gradient hook.
 
-        `optimized` has the ids of the optimizer's parameters: of the other tensors, nobody asks for a gradient.
+        `optimized` has the ids of the optimizer's parameters: the other tensors need no gradient.
         """
         asked = [bound for bound in self.bound if id(bound.tensor) in optimized]
         trained = [bound.tensor for bound in asked if bound.role == "param"]
@@ -178,7 +179,7 @@ def place(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def moved_error(name: str) -> BindError:
-    """A parameter or frozen tensor is not where it was bound."""
+    """Return the error for a parameter or frozen tensor that has left the place where it was bound."""
     return BindError(
         f"parameter {name!r} was moved after compilation (by .to(), load_state_dict(assign=True) or "
         ".data = …): its compiled storage is no longer the model's; copy values in place instead, or call recompile()"
@@ -194,7 +195,7 @@ def _specs(slots: Mapping[Key, Slot], literals: Collection[str]) -> dict[Key, tu
 
 
 def _layout(tensor: torch.Tensor) -> tuple[str, tuple[int, ...]]:
-    """The IR name of its type, and its shape."""
+    """Return the IR name of its type, and its shape."""
     return DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape)
 
 

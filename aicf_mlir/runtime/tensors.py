@@ -15,7 +15,7 @@ DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH_DTYP
 
 
 class _CudaBytes:
-    """A range of device memory in the form that `torch.as_tensor` adopts without a copy; keeps its arena alive."""
+    """A range of device memory in the form that `torch.as_tensor` adopts without a copy; it keeps its arena alive."""
 
     def __init__(self, arena: _C.Arena, offset: int, nbytes: int):
         self.arena = arena
@@ -37,14 +37,15 @@ def view(arena: _C.Arena, offset: int, dtype: str, shape: tuple[int, ...]) -> to
     if count == 0:
         return torch.empty(shape, dtype=torch_dtype, device=arena.device)
     if arena.device == "cpu":
-        # Shaped in place: a torch view keeps a second tensor, and each step reads this one when it is out of the cache.
+        # It is shaped in place: a torch view keeps a second tensor, and each step reads this one when it is out of the
+        # cache.
         return torch.frombuffer(arena, dtype=torch_dtype, count=count, offset=offset).resize_(shape)
     raw = _CudaBytes(arena, offset, count * torch_dtype.itemsize)
     return torch.as_tensor(raw, device=arena.device).view(torch_dtype).view(shape)
 
 
 class FreshTensors:
-    """Tensors of the CPU like a given one without dimensions, each handed out once.
+    """CPU tensors like a given one without dimensions, each returned once.
 
     Many are parts of one allocation: to clone a loss takes a fifth of a small step.
     """
@@ -56,7 +57,9 @@ class FreshTensors:
         self._left: list[torch.Tensor] = []
 
     def take(self) -> torch.Tensor:
-        """One that nobody has, with any value; StateError where torch makes other tensors than its own at the moment."""
+        """Return an unused tensor, with any value. Raises StateError if torch makes other tensors than its own at the
+        moment.
+        """
         if not self._left:
             self._left = self._made()
         return self._left.pop()
@@ -72,5 +75,5 @@ class FreshTensors:
 
 
 def current_stream(device: torch.device) -> int:
-    """The handle of torch's current stream on `device`; 0 on the CPU."""
+    """Return the handle of torch's current stream on `device`; 0 on the CPU."""
     return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0

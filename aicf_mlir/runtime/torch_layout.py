@@ -18,7 +18,7 @@ from aicf_mlir import _C
 
 _WORD = 8
 _TENSOR, _STORAGE, _AUTOGRAD = 22, 7, 20
-"""Words that belong to a TensorImpl, a StorageImpl and an AutogradMeta."""
+"""The numbers of words of a TensorImpl, a StorageImpl and an AutogradMeta."""
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """The classes whose tensors are fully described by their TensorImpl. Another class may answer by Python code."""
@@ -29,7 +29,7 @@ _handle: Callable[[torch.Tensor], Any] = vars(torch._C)["_aoti"].unsafe_alloc_vo
 
 @dataclass(frozen=True)
 class TorchLayout:
-    """Offsets in bytes; see csrc/bindings/torch_layout.h. All zero: torch is asked."""
+    """Offsets in bytes; see csrc/bindings/torch_layout.h. If all are zero, torch itself is called."""
 
     kind: int = 0
     storage: int = 0
@@ -40,7 +40,7 @@ class TorchLayout:
     requires_grad: int = 0
 
     def use(self) -> None:
-        """Have tensors read like this in all watches."""
+        """Make all watches read tensors by this layout."""
         _C.Watch.set_torch_layout(**asdict(self))
 
 
@@ -58,14 +58,14 @@ def find() -> TorchLayout:
             found = replace(layout, **part())
             found.use()
             layout = found if test() else layout
-        except (ValueError, RuntimeError, AttributeError):  # it is not there, not once, or not as expected
+        except (ValueError, RuntimeError, AttributeError):  # it is missing, not unique, or not as expected
             pass
     layout.use()
     return layout
 
 
 def words_at(address: int, count: int) -> list[int]:
-    """So many words of 8 bytes of an object in memory."""
+    """Return `count` words of 8 bytes of an object in memory."""
     return list((ctypes.c_uint64 * count).from_address(address))
 
 
@@ -85,7 +85,7 @@ def _resize_storage(tensor: torch.Tensor, nbytes: int) -> None:
 
 
 def _only(places: Iterable[int]) -> int:
-    """The only one, in bytes; ValueError where there is another number of them."""
+    """Return the only place, in bytes. Raises ValueError if there is another number of them."""
     (place,) = places
     return place * _WORD
 

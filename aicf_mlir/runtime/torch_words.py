@@ -33,11 +33,11 @@ STANDS_FOR: dict[Callable[..., object], Sequence[int]] = {
     torch.is_anomaly_enabled: (ANOMALY,),
     torch.get_default_dtype: (DEFAULT_DTYPE,),
 }
-"""The words that say whether a function of torch still says the same."""
+"""The words that show if a torch function still returns the same."""
 
 
 class _Transform(AbstractContextManager[None]):
-    """Inside a transform of torch.func."""
+    """A context inside a transform of torch.func."""
 
     def __enter__(self) -> None:
         _torch._functorch._grad_increment_nesting()
@@ -97,7 +97,7 @@ SEEN = frozenset(function for function in STANDS_FOR if _is_seen(function))
 
 
 def watch_settings(watched: Watched, settings: Sequence[Word], handler: Handler) -> None:
-    """Have it noticed when a function of torch says something else: by words of torch where they are right."""
+    """Watch for a torch function that returns another value: by words of torch if they are right."""
     words = dict.fromkeys(
         number for function, _ in settings if function in SEEN for number in STANDS_FOR[function]
     )
@@ -120,5 +120,5 @@ def words_of(setting: Callable[[], object]) -> list[Word]:
 
 
 def _mode_at(index: int) -> object:
-    """The function mode at that place of this thread's stack; None where it is shorter by now."""
+    """Return the function mode at that place of this thread's stack; None if it is shorter by now."""
     return _torch._get_function_stack_at(index) if index < _torch._len_torch_function_stack() else None

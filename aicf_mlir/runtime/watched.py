@@ -13,7 +13,7 @@ from aicf_mlir import _C
 from aicf_mlir.runtime.torch_layout import PLAIN, add_tensors
 
 Handler = Callable[[], None]
-"""Follows a change, or raises; called once a check, however many of its entries have changed."""
+"""A function that follows a change, or raises; it is called once a check, for any number of changed entries."""
 
 
 def _hook_field(attribute: str, register: str) -> int:
@@ -44,10 +44,10 @@ class Watched:
         self._handlers: list[Callable[[], Handler | None]] = []
         self._generation = 0
         self.changed = self._watch.changed
-        """Index of the first changed entry from a start on, or -1: `changed()` alone asks whether all is as it was."""
+        """The index of the first changed entry from a start on, or -1: `changed()` without a start tests all entries."""
 
     def clear(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching everything."""
         self._watch.clear()
         self._handlers = []
         self._generation += 1
@@ -77,22 +77,22 @@ class Watched:
         return len(self._handlers) - 1
 
     def other(self, watched: Watched) -> int:
-        """All that another list watches, with its own handlers."""
+        """Watch all that another list watches, with its own handlers."""
         self._watch.add_watch(watched._watch)
         return self._added(watched.check)
 
     def tensors(self, tensors: Sequence[torch.Tensor], handler: Handler) -> int:
-        """The memory, shape, strides and dtype of tensors."""
+        """Watch the memory, shape, strides and dtype of tensors."""
         add_tensors(self._watch, tensors)
         return self._added(handler)
 
     def attribute(self, owner: object, name: str, expected: object, handler: Handler) -> int:
-        """An attribute that is `expected`."""
+        """Watch an attribute that is `expected`."""
         self._watch.add_attribute(owner, name, expected)
         return self._added(handler)
 
     def attributes(self, owners: Sequence[object], name: str, expected: object, handler: Handler) -> None:
-        """An attribute that is `expected` of every object."""
+        """Watch an attribute that is `expected` of every object."""
         if owners:
             self._watch.add_attributes(list(owners), name, expected)
             self._added(handler)
@@ -123,12 +123,12 @@ class Watched:
         return self._added(handler)
 
     def items(self, owner: dict[Any, Any], handler: Handler) -> int:
-        """All entries of a dictionary, in order."""
+        """Watch all entries of a dictionary, in order."""
         self._watch.add_items(owner)
         return self._added(handler)
 
     def members(self, owner: list[Any], handler: Handler) -> int:
-        """All members of a list."""
+        """Watch all members of a list."""
         self._watch.add_members(owner)
         return self._added(handler)
 
@@ -143,7 +143,7 @@ class Watched:
         return self._added(handler)
 
     def bytes(self, owner: Any, expected: bytes, handler: Handler) -> int:
-        """The memory that an array exports, in the order of its indices."""
+        """Watch the memory that an array exports, in the order of its indices."""
         self._watch.add_bytes(owner, expected)
         return self._added(handler)
 
@@ -160,7 +160,7 @@ class Watched:
         return self._added(handler)
 
     def functions(self, functions: Sequence[Any], handler: Handler) -> int:
-        """Code and defaults of Python functions."""
+        """Watch code and defaults of Python functions."""
         self._watch.add_functions(list(functions))
         return self._added(handler)
 
@@ -170,7 +170,7 @@ class Watched:
         return self._added(handler)
 
     def instances(self, objects: Sequence[object], handler: Handler) -> int:
-        """The class and the dictionary of objects, which may be exchanged."""
+        """Watch the class and the dictionary of objects, which may be replaced."""
         self._watch.add_instances(list(objects))
         return self._added(handler)
 

@@ -1,1 +1,1 @@
-"""The compiled step: how it is asked for, built, run and examined, and its options."""
+"""The compiled step: its request, build, runs and examination, and its options."""

@@ -101,11 +101,11 @@ class BuiltStep(NotCopied):
 
     @property
     def state(self) -> str:
-        """One of "created", "warmed", "captured", "reset" and "closed"."""
+        """The state: one of "created", "warmed", "captured", "reset" and "closed"."""
         return self._state
 
     def seed(self, seed: int) -> None:
-        """Draw random numbers from this seed on, as if no step had been taken. Raises BindError where the step draws none."""
+        """Draw random numbers from this seed on, as if no step had been taken. Raises BindError if the step draws none."""
         with self._session:
             state = self._request.effect(Randomness).state
             if not state.is_drawn_from:
@@ -142,7 +142,9 @@ class BuiltStep(NotCopied):
 
     @property
     def gradients(self) -> dict[str, torch.Tensor]:
-        """Gradients of the last step by parameter name, when compiled with `keep_gradients=True`: views, rewritten each step."""
+        """The gradients of the last step by parameter name, when compiled with `keep_gradients=True`: views, rewritten
+        each step.
+        """
         return dict(self._active.gradients)
 
     @property
@@ -157,16 +159,17 @@ class BuiltStep(NotCopied):
 
     @property
     def loss(self) -> torch.Tensor:
-        """The loss of the last step that ran, a warm-up's too: a copy, 0-d. Raises StateError before the first."""
+        """The loss of the last step that ran, a warm-up included: a copy, 0-d. Raises StateError before the first."""
         with self._session:
             expect_run(self.name, self._active, "the loss")
             return self._active.loss.clone()
 
     @property
     def grad_norm(self) -> torch.Tensor:
-        """The norm of the gradients in the last step, before `clip_grad_norm` limited it: 0-d, or with an element for each limit.
+        """The norm of the gradients in the last step, before `clip_grad_norm` limited it: 0-d, or with an element for
+        each limit.
 
-        Raises BindError for a step compiled without, StateError before the first step.
+        Raises BindError for a step compiled without a limit, StateError before the first step.
         """
         with self._session:
             norm = self._request.effect(Clipping).norm_in(self._active.outputs, self._device)
@@ -192,7 +195,9 @@ class BuiltStep(NotCopied):
 
     @property
     def ema(self) -> dict[str, torch.Tensor]:
-        """The moving averages of the trained parameters by name, copies. BindError for a step compiled without `ema`."""
+        """The moving averages of the trained parameters by name, as copies. Raises BindError for a step compiled
+        without `ema`.
+        """
         with self._session:
             return self._request.effect(WeightAverage).values()
 
@@ -212,7 +217,9 @@ class BuiltStep(NotCopied):
         return captured_nodes(self._active.program, self._active.executor)
 
     def ir(self, stage: str = "plan") -> str:
-        """The step as text at a stage of the pipeline: "nn", "grad", "step", "lowered", "fused", "kernel", "buffers", "plan"."""
+        """Return the step as text at a stage of the pipeline: "nn", "grad", "step", "lowered", "fused", "kernel",
+        "buffers", "plan".
+        """
         stages = self._built.stages[self._plans.index(self._active)]
         if stage not in stages:
             raise BindError(f"no stage {stage!r}; there are {', '.join(stages)}")
@@ -221,9 +228,10 @@ class BuiltStep(NotCopied):
         return f"{note}{stages.text(stage)}\n"
 
     def describe(self, *, json: bool = False) -> str:
-        """Every launch of the plan: named operands and results, attributes, kernel, numerics, the user's line and layer.
+        """Return every launch of the plan: named operands and results, attributes, kernel, numerics, the user's line
+        and layer.
 
-        A text to read, or with `json` the format that `aicf_mlir.reports.describe` documents.
+        The result is readable text, or with `json` the format that `aicf_mlir.reports.describe` documents.
         """
         launches = describe.describe(self._built.stages[self._plans.index(self._active)]["plan"])
         plan = None if (file := self._built.plan_file) is None else file.told
@@ -231,15 +239,17 @@ class BuiltStep(NotCopied):
         return describe.to_json(launches, told) if json else describe.to_table(launches, told)
 
     def source(self, kernel_id: str) -> str:
-        """The code of a generated kernel of the plan: LLVM IR on the CPU, CUDA C++ on a GPU. BindError for another id."""
+        """Return the code of a generated kernel of the plan: LLVM IR on the CPU, CUDA C++ on a GPU. Raises BindError
+        for another id.
+        """
         return source_of(self._built.stages[self._plans.index(self._active)]["plan"], kernel_id)
 
     def memory_report(self) -> MemoryReport:
-        """Bytes by arena and by slot, and the exact peak, of the active shape group."""
+        """Return bytes by arena and by slot, and the exact peak, of the active shape group."""
         return memory_report(self._active.program)
 
     def stats(self) -> _C.ExecutorStats:
-        """Launches, runs and replays so far; allocations and live bytes of the device."""
+        """Return launches, runs and replays up to here; allocations and live bytes of the device."""
         return self._active.executor.stats()
 
     def __getattr__(self, name: str) -> Any:
@@ -249,7 +259,9 @@ class BuiltStep(NotCopied):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def scalars(self) -> list[Scalar]:
-        """Every scalar of the step: name, value, kind (meta, guarded, literal, computed, default), source and users."""
+        """Return every scalar of the step: name, value, kind (meta, guarded, literal, computed, default), source and
+        users.
+        """
         stages = self._built.stages[self._plans.index(self._active)]
         guarded = {guard.path: guard.value for guard in self._guards.guards}
         return scalars(stages.get("step") or stages["nn"], guarded, self._built.host_values.keys())
@@ -278,9 +290,9 @@ class BuiltStep(NotCopied):
     def _select(
         self, batch: StepBatch, *, grow: bool = True, look: bool = False
     ) -> tuple[BoundPlan, Mapping[str, Any]]:
-        """The plan for a batch, compiled now where `grow` allows it; and the entries of the batch by name.
+        """Return the plan for a batch, compiled now if `grow` allows it, and the entries of the batch by name.
 
-        A `look` is no use of the plan: which one makes room for another stays as it is.
+        A `look` does not count as a use of the plan: the order in which plans make room stays unchanged.
         """
         entries = self._entries(batch)
         alone = len(self._plans) == 1 and not self._sizes.most
@@ -304,7 +316,7 @@ class BuiltStep(NotCopied):
         )
 
     def _entries(self, batch: StepBatch) -> Mapping[str, Any]:
-        """The tensors of a batch by name, of all micro-batches where the step has several. Raises BindError."""
+        """Return the tensors of a batch by name, of all micro-batches if the step has several. Raises BindError."""
         if (count := self._parts) is None:
             return self._stored(self._structure.names(self.name, batch))
         return joined(
@@ -312,7 +324,7 @@ class BuiltStep(NotCopied):
         )
 
     def _stored(self, entries: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The entries in the types that the plans have them in. Raises BindError where bytes are expected and others come."""
+        """Return the entries in the types that the plans use. Raises BindError if bytes are expected and others come."""
         found = dict[str, Any]()
         for name, spec in self._built.traces[0].inputs.items():
             tensor = entries.get(name)
@@ -325,7 +337,7 @@ class BuiltStep(NotCopied):
         return {**entries, **found} if found else entries
 
     def _grow(self, batch: StepBatch, entries: Mapping[str, Any]) -> BoundPlan:
-        """Compile a plan for `batch`, load the batch, and let the least recently used further plan go for it."""
+        """Compile a plan for `batch`, load the batch, and drop the least recently used further plan to make room."""
         if self._changed() >= 0:
             self._watched.check()
         index = self._sizes.next_index(len(self._plans))
@@ -333,7 +345,7 @@ class BuiltStep(NotCopied):
         plan = built.plans[index]
         addresses, _owners = plan.stage(entries)
         if self._is_cuda:
-            torch.cuda.synchronize(self._device)  # a plan that goes may still run
+            torch.cuda.synchronize(self._device)  # a dropped plan may still run
         with held():
             plan.executor.load(addresses, self._stream)
             self._request = request
@@ -342,7 +354,7 @@ class BuiltStep(NotCopied):
         return plan
 
     def _plan_of(self, plan: BoundPlan) -> ProgramOp:
-        """The text of a plan."""
+        """Return the text of a plan."""
         return find_program(self._built.stages[self._plans.index(plan)]["plan"])
 
     def _not_captured(self) -> StateError:

@@ -1,4 +1,6 @@
-"""From a PyTorch model, loss and optimizer to a `CompiledTrainStep`, or without an optimizer to a `CompiledEvalStep`."""
+"""Compilation of a PyTorch model, loss and optimizer to a `CompiledTrainStep`, or without an optimizer to a
+`CompiledEvalStep`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from aicf_mlir.step.options.table import documented
 from aicf_mlir.step.request import Request
 
 for _load in available_passes().values():
-    _load()  # a compilation needs nearly all of them: they come with the compiler, and not with the first step
+    _load()  # a compilation needs nearly all of them: they load with the compiler, and not with the first step
 
 
 @documented("train")

@@ -28,7 +28,7 @@ Body = Callable[..., Any]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoopRequest(Request):
-    """A loop body that was asked to be compiled."""
+    """A request to compile a loop body."""
 
     body: LoopBody
 
@@ -118,14 +118,14 @@ def compile_step(
         try:
             with cycles_collected():
                 return CompiledLoopStep(request, request.build())
-        except WritesState as found:  # once more, with that tensor as a buffer of the step
+        except WritesState as found:  # a second time, with that tensor as a buffer of the step
             if any(found.tensor is state for state in states):
                 raise
             states.append(found.tensor)
 
 
 class LoopFunction:
-    """A loop body that is compiled when its first batch comes; made by `aicf_mlir.train_step`."""
+    """A loop body that is compiled on its first batch; made by `aicf_mlir.train_step`."""
 
     def __init__(self, body: Body, options: Mapping[str, Any]):
         functools.update_wrapper(self, body)
@@ -162,10 +162,10 @@ def train_step(body: Body, /) -> LoopFunction: ...
 @overload
 def train_step(**options: Any) -> Callable[[Body], LoopFunction]: ...
 def train_step(body: Body | None = None, /, **options: Any) -> LoopFunction | Callable[[Body], LoopFunction]:
-    """Decorate a loop body: it is compiled when its first batch comes, and called as before.
+    """Decorate a loop body: it is compiled on its first batch, and called as before.
 
-    `@aicf_mlir.train_step` or `@aicf_mlir.train_step(device="cpu", …)` with the options of `compile_step`. The compiled step
-    is `body.step`.
+    Write `@aicf_mlir.train_step` or `@aicf_mlir.train_step(device="cpu", …)`, with the options of `compile_step`. The
+    compiled step is `body.step`.
     """
     if body is None:
         return lambda each: LoopFunction(each, options)

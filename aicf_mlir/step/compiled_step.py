@@ -40,12 +40,13 @@ log = logging.getLogger("aicf")
 class CompiledTrainStep(ExaminedStep):
     """One whole train step (forward, loss, backward, optimizer) at fixed addresses.
 
-    Made by `aicf_mlir.compile_train_step` or `model.compile(optimizer=…)`. Several batch shapes share parameters and optimizer
-    state; each has its own plan. Every method that runs the step returns the loss as a tensor of its own (0-d).
+    It is made by `aicf_mlir.compile_train_step` or `model.compile(optimizer=…)`. Several batch shapes share parameters
+    and optimizer state; each has its own plan. Every method that runs the step returns the loss as a tensor of its own
+    (0-d).
 
-    A call raises StateError while another thread is inside a step over the same memory, and in a forked child; GuardError when
-    something that the step was compiled for has changed. After an error or an interrupt the step is as before, or some whole
-    steps further.
+    A call raises StateError while another thread is inside a step over the same memory, and in a forked child. It
+    raises GuardError when a value that the step was compiled for has changed. After an error or an interrupt the step
+    is as before, or some whole steps further.
     """
 
     def train_step(self, batch: StepBatch) -> torch.Tensor:
@@ -135,8 +136,8 @@ class CompiledTrainStep(ExaminedStep):
     def replay(self, n: int = 1, inputs: StepBatch | None = None, sync: bool = False) -> torch.Tensor:
         """Repeat the captured step `n` times with nothing from the host in between; return the loss of the last.
 
-        `inputs` replaces the batch first; `sync` waits until the device is done. Equal, bit for bit, to `n` calls of train_step.
-        Ctrl-C ends it between two steps.
+        `inputs` replaces the batch first; `sync` waits until the device is done. The result equals, bit for bit, `n`
+        calls of train_step. Ctrl-C ends it between two steps.
         """
         with self._session:
             plan, entries = (self._active, None) if inputs is None else self._select(inputs, grow=False)
@@ -179,9 +180,7 @@ class CompiledTrainStep(ExaminedStep):
             self._publish_gradients(plan)
 
     def _publish_gradients(self, plan: BoundPlan) -> None:
-        """Publish the gradients of the last step as `p.grad`; on CUDA only once its checks are known, so that nobody
-        uses a failed one.
-        """
+        """Publish the gradients of the last step as `p.grad`; on CUDA only once its checks have passed."""
         if plan.program.status is not None:
             self._synchronize()
         publish(plan.gradients, self._built.traces[self._plans.index(plan)].parameters)
@@ -199,7 +198,7 @@ class CompiledTrainStep(ExaminedStep):
         return failed if failed or done == n else executor.replay(n - done, stream, (), loss)
 
     def synchronize(self) -> None:
-        """Wait for the device; raises DataError where a check of a step so far has failed.
+        """Wait for the device. Raises DataError if a check of an earlier step has failed.
 
         On the CPU there is nothing to wait for, and a step raises at once.
         """
@@ -245,7 +244,7 @@ class CompiledTrainStep(ExaminedStep):
         log.info("%s: compiled again", self.name)
 
     def snapshot(self) -> Snapshot:
-        """A copy of parameters, optimizer state, meta slots and the buffers that steps update.
+        """Return a copy of parameters, optimizer state, meta slots and the buffers that steps update.
 
         `restore` brings them back bit for bit.
         """
@@ -275,7 +274,7 @@ class CompiledTrainStep(ExaminedStep):
             self._optimizer_state.publish(snapshot.published)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything that decides how training goes on to a file that appears whole or not at all; see `load`.
+        """Write everything that determines the further training to a file that appears whole or not at all; see `load`.
 
         All is copied at one moment, between two steps; the file is written afterwards.
         """
@@ -357,7 +356,7 @@ class CompiledTrainStep(ExaminedStep):
             self._watched.check()
         state = self._optimizer_state
         if state is not None and not state.published:
-            state.reconcile()  # another step of the optimizer may have used the memory of entries that are gone again
+            state.reconcile()  # another step of the optimizer may have used memory of entries that have since been removed
         if self.meta.polled:
             self.meta.synchronize()
 
@@ -371,7 +370,7 @@ class CompiledTrainStep(ExaminedStep):
             )
 
     def _data_error(self, plan: BoundPlan, done: str) -> DataError:
-        """The error of the check that failed; clears it, so that training can go on."""
+        """Return the error of the failed check, and clear it, so that training can continue."""
         stages = self._built.stages[self._plans.index(plan)]
         if self._is_cuda:
             done = "That step was skipped whole, and so were those behind it: nothing has changed since"

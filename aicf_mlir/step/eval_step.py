@@ -22,9 +22,9 @@ class CompiledEvalStep(CompiledTrainStep):
         return self.train_step(batch)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Refused: a step that trains nothing has nothing to save."""
+        """Raise StateError: a step that trains nothing has nothing to save."""
         raise StateError(f"{self.name}: an evaluation step has no state of its own; save the train step")
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Refused, as `save`."""
+        """Raise StateError, as `save` does."""
         raise StateError(f"{self.name}: an evaluation step has no state of its own; load into the train step")

@@ -72,7 +72,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
         with self._session:
             plan, addresses, _owners = self._looked_at(batch, "profile")
             measured = Measured(plan.executor, self._stream)
-            while len(measured.steps) < n:  # a signal that waits is heard between two steps
+            while len(measured.steps) < n:  # a waiting signal is delivered between two steps
                 with held() as waiting, self._range("profile"), kept_aside(plan.arenas, self._stream):
                     before = self._snapshot()
                     again = partial(put_back, self._store, before, self._stream)
@@ -105,7 +105,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
     def _looked_at(
         self, batch: StepBatch | None, what: str
     ) -> tuple[BoundPlan, tuple[int, ...], Sequence[torch.Tensor]]:
-        """The plan for a batch, or that of the last step, and the addresses of the batch."""
+        """Return the plan for a batch, or that of the last step, and the addresses of the batch."""
         if batch is None and self._session.active < 0:
             raise StateError(f"{self.name}: {what}() has no inputs yet; pass a batch")
         plan, entries = (self._active, None) if batch is None else self._select(batch, look=True)
@@ -114,7 +114,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
         return (plan, (), ()) if entries is None else (plan, *plan.stage(entries))
 
     def _beside_torch(self, plan: BoundPlan, steps: int, exact: bool = False) -> Comparison:
-        """The batch is loaded; the state ends as it began."""
+        """Compare with torch on the loaded batch; the state ends as it began."""
         start = self._snapshot()
         try:
             live = self._live(plan)
@@ -149,7 +149,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
         return {LOSS: plan.loss.clone(), **{name: value.clone() for name, value in plan.outputs.items()}}
 
     def _live(self, plan: BoundPlan) -> Live:
-        """The user's objects, and a copy of the loaded batch."""
+        """Return the user's objects, and a copy of the loaded batch."""
         traced = self._built.traces[self._plans.index(plan)]
         tensors = {name: tensor.clone() for name, tensor in plan.inputs.items()}
         count = self._parts
@@ -175,7 +175,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
         return loss_function(self._request.loss_fn)
 
     def _torch_step(self, plan: BoundPlan, live: Live) -> TorchStep:
-        """The same step by torch."""
+        """Return the same step by torch."""
         request = self._request
         return TrainingLoop(
             live,
@@ -206,12 +206,12 @@ class ExaminedStep(BuiltStep, abc.ABC):
         )
 
     def _meaning(self, plan: BoundPlan) -> ModuleOp:
-        """The pure step, before it is lowered."""
+        """Return the pure step, before it is lowered."""
         stages = self._built.stages[self._plans.index(plan)]
         return stages[next(stage for stage in MEANING if stage in stages)]
 
     def _first_layer(self, plan: BoundPlan, outputs: LayerOutputs, wrong: Sequence[str]) -> str | None:
-        """The state is that in front of the step."""
+        """Return the first layer that differs, from the state before the step."""
         meant = interpret(self._meaning(plan), read_arguments(self._subject(plan)))
         agrees = agreement(meant.values, [values for _, values in meant.others])
         return outputs.first_other(meant.values, agrees) or outputs.last_owner(wrong)

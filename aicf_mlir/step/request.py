@@ -52,7 +52,7 @@ class Request:
     """The arguments of the options, by keyword."""
     effects: Mapping[type[Effect], Effect]
     groups: tuple[ShapeGroup, ...] | None = None
-    """The shape groups, once they differ from those first requested."""
+    """The shape groups, once they differ from the ones first requested."""
 
     @classmethod
     def of(
@@ -74,7 +74,7 @@ class Request:
         return cast(E, self.effects[kind])
 
     def with_effect(self, effect: Effect) -> Self:
-        """The same with another effect in the place of that of its kind."""
+        """Return the same request with the effect of that kind replaced."""
         return replace(self, effects={**self.effects, type(effect): effect})
 
     @property
@@ -84,7 +84,7 @@ class Request:
 
     @property
     def loss_fn(self) -> LossFunction | None:
-        """None for the mean squared error, and for a loop body."""
+        """The loss function; None for the mean squared error, and for a loop body."""
         return self.given.get("loss_fn")
 
     @property
@@ -98,14 +98,16 @@ class Request:
         return self.effect(Shapes).groups() if self.groups is None else self.groups
 
     def anew(self) -> Request:
-        """The same for the shape groups that were asked for at first."""
+        """Return the same request for the shape groups that were first requested."""
         return replace(self, groups=None)
 
     @one_at_a_time
     def trace(
         self, host_values: Mapping[str, HostValue], groups: Sequence[ShapeGroup] | None = None
     ) -> list[Traced]:
-        """One trace per shape group, all or the given ones, with tensors in place of the numbers among `host_values`."""
+        """Return one trace per shape group, all or the given ones, with tensors in place of the numbers among
+        `host_values`.
+        """
         names = {value.tensor: name for name, value in host_values.items()}
         with cycles_collected(), in_place_of_numbers(list(host_values.values())):
             wanted = self.shape_groups if groups is None else groups
@@ -118,7 +120,7 @@ class Request:
     def trace_group(
         self, batch: Batch | None, size: int | None, host_values: Mapping[torch.Tensor, str]
     ) -> Traced:
-        """The trace of one shape group."""
+        """Return the trace of one shape group."""
         return trace(
             self.model,
             self.loss_fn,
@@ -194,7 +196,7 @@ class Request:
 
     @contextmanager
     def explained(self) -> Generator[None]:
-        """Around lowering and binding: errors that come from an option say so."""
+        """Surround lowering and binding: errors that come from an option name it."""
         with ExitStack() as stack:
             for effect in self.effects.values():
                 stack.enter_context(effect.explained())
@@ -206,7 +208,7 @@ class Request:
         return {key: text for effect in self.effects.values() for key, text in effect.described.items()}
 
     def passes(self, device: str) -> Mapping[str, str]:
-        """The passes that options ask for, with their options."""
+        """Return the passes that options request, with their options."""
         asked: dict[str, str] = {}
         for effect in self.effects.values():
             for name, options in effect.passes(device).items():
@@ -214,18 +216,18 @@ class Request:
         return asked
 
     def lower(self, traced: Traced, device: str) -> Snapshots:
-        """Every stage of one shape group."""
+        """Return every stage of one shape group."""
         target, options = _C.target_of(device), self.passes(device)
         stages, context = Snapshots(STAGE_NAMES[-1]), make_context()
         first = "nn"
-        if not self.trains:  # lowered as it is: neither differentiated nor updated
+        if not self.trains:  # lowered unchanged: neither differentiated nor updated
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)
             first = "lowered"
         run_stages(traced.module, context, target=target, first=first, after_each=stages, options=options)
         return stages
 
     def load(self, stages: Snapshots) -> Program:
-        """The plan of one shape group, to be bound. Raises BindError where an option does not allow it."""
+        """Return the plan of one shape group, to be bound. Raises BindError if an option does not allow it."""
         program = load_program(stages["plan"])
         for effect in self.effects.values():
             effect.check_program(self.name, program)
@@ -237,6 +239,6 @@ def _dtype(model: torch.nn.Module) -> torch.dtype:
 
 
 def _optimizer_groups(module: ModuleOp) -> list[Group]:
-    """The param groups as the compiled step has them: only parameters that are trained."""
+    """Return the param groups of the compiled step: only parameters that are trained."""
     function = next(op for op in module.ops if isinstance(op, func.FuncOp))
     return parse_groups(function.attributes[OPTIMIZER])

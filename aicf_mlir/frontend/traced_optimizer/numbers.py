@@ -45,7 +45,7 @@ class Condition:
 
 
 class LiveNumber(torch.SymFloat):
-    """A number of a param group, or the result of Python arithmetic on such numbers."""
+    """A number of a param group, or the result of Python arithmetic on them."""
 
     def __init__(self, node: Any, expression: Expression, values: Values, conditions: list[Condition]):
         super().__init__(node)
@@ -204,7 +204,7 @@ def _of_tensor(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def python_functions() -> Generator[None]:
-    """Let Python's own functions of numbers accept such numbers too, in any thread; for all others they stay unchanged."""
+    """Let Python's own functions of numbers accept live numbers too, in any thread; for all others they stay unchanged."""
     names = ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tanh", "atan")
     replaced: list[tuple[Any, str, Any]] = [
         (builtins, "min", _least(_torch.sym_min, min)),

@@ -53,7 +53,7 @@ class OptimizerTrace:
     """The states that are Python numbers for the optimizer."""
     conditions: Sequence[Condition]
     skeletons: Sequence[Mapping[str, tuple[object, ...]]]
-    """The members that are no numbers, in those entries of each group that the step reads numbers of."""
+    """The members that are no numbers, in each group's entries from which the step reads numbers."""
     reads: list[Read]
 
     def beginning(self, param: str, key: str) -> torch.Tensor:
@@ -95,7 +95,7 @@ def trace_optimizer(
 ) -> OptimizerTrace:
     """Trace the step of `optimizer` for the parameters in `names`, which have a gradient, as the function `function`.
 
-    `first_group` is the number of its first param group among those of a step that has several optimizers.
+    `first_group` is the number of its first param group among the groups of a step that has several optimizers.
 
     Raises TraceError for a step that cannot be compiled, with the user's line.
     """

@@ -20,7 +20,7 @@ __all__ = ["CHECKS", "Certificate", "Culprit", "Finding", "Subject", "certify", 
 
 
 def check_request(verify: object, steps: object) -> None:
-    """Raise BindError for arguments of `capture` that ask for no certificate."""
+    """Raise BindError for arguments of `capture` that request no certificate."""
     if verify != "bitwise":
         raise BindError(f'capture(verify=…) takes "bitwise" or None, got {verify!r}')
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:

@@ -14,7 +14,7 @@ from aicf_mlir.runtime.certificate.subject import Subject, place_of
 
 
 def check_plan(subject: Subject) -> list[Finding]:
-    """The plan verifies: operands, addresses, order, lifetimes, work in place."""
+    """Check that the plan verifies: operands, addresses, order, lifetimes, work in place."""
     try:
         verify_module(subject.stages["plan"])
     except (DiagnosticException, AicfError) as error:

@@ -1,7 +1,7 @@
 """One step of the device compared with the meaning of the model, and the stage at which the two begin to differ.
 
 The device and the interpreter of the pure step get the same arguments, with hyperparameters that the step has not seen before.
-Where they disagree, the stages between them are interpreted too: the first that changes the meaning is named, or else the launch.
+If they disagree, the stages between them are interpreted too: the first that changes the meaning is named, or else the launch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MEANING = ("step", "nn")
 """The stages that define the computation of a step: model, gradients and optimizer, still pure; or the model alone."""
 
 BETWEEN = ("lowered", "fused", "kernel")
-"""The stages from there to the plan."""
+"""The stages between the meaning and the plan."""
 
 Key = tuple[str, str]
 """Role and name of a slot."""
@@ -46,7 +46,7 @@ SHOWN = 4
 
 @dataclass(frozen=True)
 class Interpreted:
-    """A stage run on given arguments, and on perturbed ones."""
+    """A stage that was run on given arguments, and on perturbed ones."""
 
     results: dict[Key, Array]
     values: dict[SSAValue, Array]
@@ -54,7 +54,7 @@ class Interpreted:
     others: list[tuple[dict[Key, Array], dict[SSAValue, Array]]]
 
     def fault(self, key: Key, ours: Array) -> str | None:
-        """Why `ours` is not the result `key`, or None."""
+        """Return the reason why `ours` is not the result `key`, or None."""
         runs = [results[key] for results, _ in self.others]
         expected = self.results[key]
         if key[1].endswith("_sq"):  # squares of rounding errors differ by more than a factor
@@ -63,12 +63,12 @@ class Interpreted:
         return fault(ours, expected, runs)
 
     def runs_of(self, value: SSAValue) -> list[Array]:
-        """A value in the perturbed runs."""
+        """Return a value in the perturbed runs."""
         return [values[value] for _, values in self.others]
 
 
 def check_reference(subject: Subject, start: Saved, steps: int) -> list[Finding]:
-    """Up to two steps, each from the device's own state: the first step of an optimizer is unlike the others."""
+    """Check up to two steps, each from the device's own state: the first step of an optimizer is unlike the others."""
     top = next(stage for stage in MEANING if stage in subject.stages)
     subject.restore(start)
     slots = {(slot.role, slot.name): slot for slot in subject.program.slots.values()}
@@ -151,7 +151,7 @@ def interpret(module: ModuleOp, arguments: Mapping[Key, Array]) -> Interpreted:
         values: dict[SSAValue, Array] = dict(zip(function.args, inputs, strict=True))
 
         def note(op: Operation, results: tuple[Array, ...]) -> None:
-            if shake and narrows(op):  # a step of f32 that computes in less is rounded there, and by more
+            if shake and narrows(op):  # an f32 step that computes in a smaller type rounds there, and by more
                 (rounded,) = results
                 rounded[...] = perturbed(rounded, element_name(element_type(op.results[0])), rng)
             values.update(zip(op.results, results, strict=True))
@@ -180,7 +180,7 @@ def _result_key(role: str, name: str) -> Key:
 def _locate(
     subject: Subject, before: Saved, arguments: Mapping[Key, Array], top: str, expected: Interpreted
 ) -> tuple[str, Culprit | None]:
-    """The stage, or the launch, from which on the meaning is another; as the end of a message."""
+    """Return the stage, or the launch, at which the meaning changes; as the end of a message."""
     previous, above = top, expected
     for stage in (name for name in BETWEEN if name in subject.stages):
         here = interpret(subject.stages[stage], arguments)
@@ -202,7 +202,7 @@ def _kernel_ops(module: ModuleOp) -> list[KernelOp]:
 
 
 def _new_op(above: Interpreted, module: ModuleOp, here: Interpreted) -> tuple[int, KernelOp | None]:
-    """The first launch of a stage with a result that no value of the stage above has, in any shape."""
+    """Return the first launch of a stage with a result that no value of the stage above has, in any shape."""
     for index, op in enumerate(_kernel_ops(module)):
         for result in op.results:
             ours = here.values[result].reshape(-1)

@@ -1,4 +1,4 @@
-"""Replays against eager steps, byte by byte, under two poisons; and the first launch that makes the difference."""
+"""A comparison of replays with eager steps, byte by byte, under two poisons; it finds the first launch that differs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EAGER_POISON, REPLAY_POISON = 0xFF, 0x41
 
 
 def check_replay(subject: Subject, start: Saved, steps: int) -> list[Finding]:
-    """N replays in one go equal n steps; and, with hyperparameters that change before each step, one by one."""
+    """Check that n replays at once equal n steps, and also one by one with hyperparameters that change before each step."""
     subject.restore(start)
     expected = [_step(subject, subject.run, EAGER_POISON) for _ in range(steps)]
     findings = _trace(subject, "the eager step")
@@ -46,7 +46,7 @@ def _step(subject: Subject, run: Callable[[], None], poison: int, perturbed: int
 
 
 def _trace(subject: Subject, what: str) -> list[Finding]:
-    """The kernels of the last run must be the planned ones."""
+    """Check that the kernels of the last run are the planned ones."""
     planned = [launch["kernel_id"] for launch in subject.program.launches]
     ran = subject.executor.trace()
     for index, (wanted, got) in enumerate(zip(planned, ran, strict=False)):
@@ -59,7 +59,7 @@ def _trace(subject: Subject, what: str) -> list[Finding]:
 
 
 def _difference(subject: Subject, start: Saved, steps: int, what: str, *, perturbed: bool) -> Finding:
-    """Say which tensors differ after `steps` steps, and find the launch in the first step that shows it."""
+    """Return the tensors that differ after `steps` steps, and the launch in the first step that shows it."""
 
     def advance(run: Callable[[], None], poison: int, count: int) -> None:
         subject.restore(start)
@@ -88,9 +88,9 @@ def _difference(subject: Subject, start: Saved, steps: int, what: str, *, pertur
 
 
 def first_difference(subject: Subject) -> Culprit | None:
-    """The first launch after which eager and replayed memory differ, from the memory as it is; None if none does.
+    """Return the first launch after which eager and replayed memory differ, from the current memory; None if none does.
 
-    Found by bisection: the launches up to a point, run and recorded by executors of their own.
+    It is found by bisection: the launches up to a point are run and recorded by executors of their own.
     """
     before = subject.save()
     equal, differs = 0, len(subject.program.launches)
@@ -126,7 +126,7 @@ def _read(subject: Subject, span: Range) -> bytes:
 
 
 def defined(subject: Subject, count: int) -> list[Range]:
-    """The bytes that have a value after the first `count` launches."""
+    """Return the bytes that have a value after the first `count` launches."""
     lasting = [slot for slot in subject.program.slots.values() if slot.role not in UNDEFINED_ROLES]
     spans = [span for slot in lasting for span in _ranges(place_of(slot))]
     for launch in subject.program.launches[:count]:
@@ -139,7 +139,7 @@ def defined(subject: Subject, count: int) -> list[Range]:
 
 
 def _ranges(place: SlotSpec) -> Iterator[Range]:
-    """The bytes of a tensor, as far as they follow each other."""
+    """Yield the bytes of a tensor in contiguous ranges."""
     arena, offset, dtype = place[:3]
     size = byte_size(dtype, ())
     for begin, end in layout_of(place).spans():
@@ -158,7 +158,7 @@ def _without(spans: list[Range], cut: Range) -> Iterator[Range]:
 
 
 def check_memory(subject: Subject, start: Saved) -> list[Finding]:
-    """One step leaves every byte as it was that no launch names as its output or workspace."""
+    """Check that one step leaves every byte unchanged that no launch names as its output or workspace."""
     subject.restore(start)
     subject.poison(EAGER_POISON)
     before = {name: subject.bytes_of(name) for name in subject.arenas}
@@ -176,7 +176,7 @@ def check_memory(subject: Subject, start: Saved) -> list[Finding]:
 
 
 def _writer(subject: Subject, start: Saved, arena: str, at: int) -> Culprit | None:
-    """The first launch after which byte `at` of an arena has changed."""
+    """Return the first launch after which byte `at` of an arena has changed."""
     subject.restore(start)
     subject.poison(EAGER_POISON)
     old = subject.arenas[arena].read(at, 1, subject.stream)
@@ -190,7 +190,7 @@ def _writer(subject: Subject, start: Saved, arena: str, at: int) -> Culprit | No
 
 
 def _gaps(subject: Subject, arena: str, nbytes: int) -> Iterator[tuple[int, int]]:
-    """The bytes of an arena that no launch of the plan's text writes."""
+    """Yield the bytes of an arena that no launch of the plan's text writes."""
     outputs = [place for launch in subject.text.launches for place in launch["outputs"]]
     spans = {span for place in outputs for span in _ranges(place)}
     for launch in subject.text.launches:

@@ -22,7 +22,7 @@ class Culprit:
     """The launch that causes a finding."""
 
     launch: str
-    """Its symbol in the plan."""
+    """The launch's symbol in the plan."""
     op: str
     kernel_id: str
     source: str
@@ -39,7 +39,7 @@ class Finding:
     check: str
     message: str
     culprit: Culprit | None = None
-    """The first launch that differs, where one alone shows it."""
+    """The first launch that differs, if a single one shows it."""
 
     def __str__(self) -> str:
         return f"{self.message}\n      first at {self.culprit}" if self.culprit else self.message
@@ -54,12 +54,12 @@ class Certificate:
     launches: int
     steps: int
     compared_bytes: int
-    """Per step: parameters, optimizer state, meta slots, buffers, gradients and outputs."""
+    """The number of compared bytes per step: parameters, optimizer state, meta slots, buffers, gradients and outputs."""
     findings: tuple[Finding, ...]
     plan: str | None = None
     """The file of the plan, and its differences from the step's own; None for the step's own."""
     uncompared: str | None = None
-    """Why the check "torch" was not made; None where it was."""
+    """The reason why the check "torch" was not made; None if it was."""
 
     @property
     def equal(self) -> bool:
@@ -67,7 +67,7 @@ class Certificate:
         return not self.findings
 
     def __bool__(self) -> bool:
-        """`equal`: whoever asserts a certificate means that."""
+        """Return `equal`: asserting a certificate tests it."""
         return self.equal
 
     def of(self, check: str) -> list[Finding]:
@@ -92,9 +92,9 @@ class Certificate:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """The same as JSON: {name, device, launches, steps, compared_bytes, equal, plan, uncompared, findings}.
+        """Return the same as JSON: {name, device, launches, steps, compared_bytes, equal, plan, uncompared, findings}.
 
-        A finding is {check, message, culprit}; `plan` is null where the plan is the step's own.
+        A finding is {check, message, culprit}; `plan` is null if the plan is the step's own.
         """
         return json.dumps({**asdict(self), "equal": self.equal})
 

@@ -1,4 +1,4 @@
-"""A bound plan under examination: its memory as NumPy sees it, its launches with their source, its poison."""
+"""A bound plan under examination: its memory as NumPy arrays, its launches with their source, its poison."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aicf_mlir._C import Launch
 
 SlotSpec: TypeAlias = "_C.Slot"
-"""Arena, offset in bytes, element type, shape, and strides where it is not dense."""
+"""The arena, offset in bytes, element type, shape, and strides if the slot is not dense."""
 
 Saved = Mapping[str, _C.Arena]
 """Copies of arenas by name."""
@@ -35,7 +35,7 @@ Saved = Mapping[str, _C.Arena]
 
 @dataclass(frozen=True)
 class Subject:
-    """A step as it is bound. Nothing here copies or publishes anything of torch: it works on the arenas alone."""
+    """A step as it is bound. It works on the arenas alone, and neither copies nor publishes torch's objects."""
 
     name: str
     program: Program
@@ -46,7 +46,7 @@ class Subject:
     """The step after each stage of the pipeline."""
     arenas: Mapping[str, _C.Arena]
     executor: _C.Executor
-    """Captured."""
+    """The executor with the captured graph."""
     device: str
     stream: int
     plan_file: PlanFile | None = None
@@ -69,7 +69,7 @@ class Subject:
         return find_program(self.stages["plan"]).launches
 
     def culprit(self, index: int) -> Culprit:
-        """The launch at `index`."""
+        """Return the launch at `index` as a culprit."""
         op = self.launch_ops[index]
         return Culprit(op.symbol, op.op.data, self.program.launches[index]["kernel_id"], source_of(op))
 
@@ -77,7 +77,7 @@ class Subject:
 
     @property
     def kept(self) -> list[str]:
-        """The arenas that mean something after a step: all but the temporaries."""
+        """The arenas with meaning after a step: all but the temporaries."""
         return [name for name in self.arenas if name != "temp"]
 
     def save(self) -> Saved:
@@ -99,11 +99,11 @@ class Subject:
                 self.arenas[name].fill(byte, self.stream)
 
     def bytes_of(self, name: str) -> bytes:
-        """The contents of an arena."""
+        """Return the contents of an arena."""
         return self.arenas[name].read(0, self.arenas[name].nbytes, self.stream)
 
     def compared(self) -> Iterator[tuple[str, int, int]]:
-        """Arena, offset and size of all that means something after a step, the space between lasting slots included."""
+        """Yield arena, offset and size of all memory with meaning after a step, including the space between lasting slots."""
         for name in self.kept:
             if name not in UNDEFINED_ROLES:
                 yield name, 0, self.arenas[name].nbytes
@@ -112,14 +112,14 @@ class Subject:
                 yield slot.arena, slot.offset, slot.nbytes
 
     def digest(self) -> bytes:
-        """A digest of all that means something after a step."""
+        """Return a digest of all memory with meaning after a step."""
         total = hashlib.sha256()
         for name, offset, nbytes in self.compared():
             total.update(self.arenas[name].read(offset, nbytes, self.stream))
         return total.digest()
 
     def read(self, place: SlotSpec) -> Array:
-        """A copy of the tensor at a place."""
+        """Return a copy of the tensor at a place."""
         arena, offset, dtype = place[:3]
         kind, layout = NUMPY_TYPES[dtype], layout_of(place)
         data = self.arenas[arena].read(offset, layout.end * kind.itemsize, self.stream)
@@ -144,7 +144,7 @@ class Subject:
         return [s for s in metas + numbers if (s.arena, s.offset) not in written]
 
     def perturb(self, step: int) -> None:
-        """Give every meta slot of the host another value than it was compiled with, and another at each step.
+        """Give every meta slot of the host a value other than the compiled one, and a new one at each step.
 
         A free pin (NaN) stays free at even steps and is pinned at odd ones.
         """
@@ -160,15 +160,15 @@ class Subject:
     # ---- running ----
 
     def run(self) -> None:
-        """One eager step."""
+        """Run one eager step."""
         self.executor.run(self.stream)
 
     def replay(self, n: int = 1) -> None:
-        """`n` steps by the captured graph."""
+        """Run `n` steps by the captured graph."""
         self.executor.replay(n, self.stream)
 
     def part(self, launches: list[Launch]) -> _C.Executor:
-        """An executor of some launches over the same memory."""
+        """Return an executor of some launches over the same memory."""
         return _C.Executor(self.device, self.arenas, launches)
 
 

@@ -13,16 +13,16 @@ import numpy as np
 from aicf_mlir.interpreters.numerics import FLOATS, Array, precision, widen
 
 RUNS = 4
-"""Perturbed runs."""
+"""The number of perturbed runs."""
 
 FACTOR = 3.0
 UNITS_IN_LAST_PLACE = 25.0
 EXACT = 1e-12
-"""Relative error allowed in f64: hyperparameters, where pow and the order of products may differ."""
+"""The relative error allowed in f64: hyperparameters, for which pow and the order of products may differ."""
 
 
 def perturbed(values: Array, dtype: str, rng: np.random.Generator) -> Array:
-    """`values` moved by up to two units in the last place; counters, and all that is whole numbers, stay."""
+    """Return `values` moved by up to two units in the last place; counters and other whole numbers stay."""
     if dtype not in FLOATS or not values.size or np.array_equal(widen(values), np.rint(widen(values))):
         return values
     units = rng.integers(-2, 3, values.shape) * _eps(values)
@@ -30,12 +30,12 @@ def perturbed(values: Array, dtype: str, rng: np.random.Generator) -> Array:
 
 
 def fault(ours: Array, expected: Array, runs: Sequence[Array]) -> str | None:
-    """Why `ours` is not `expected` up to rounding, or None; `runs` are the results of perturbed runs."""
+    """Return the reason why `ours` is not `expected` up to rounding, or None; `runs` are the results of perturbed runs."""
     if (ours.dtype, ours.shape) != (expected.dtype, expected.shape):
         return f"{ours.dtype}{list(ours.shape)}, expected {expected.dtype}{list(expected.shape)}"
     if (
         expected.dtype.kind in "iub"
-    ):  # where rounding decides, as the place of a largest element, any is right
+    ):  # if rounding decides, as for the place of a largest element, any is right
         decided = [run == expected for run in runs]
         return None if np.all((ours == expected) | ~np.logical_and.reduce(decided)) else "other integers"
     a, b = widen(ours), widen(expected)

@@ -1,4 +1,4 @@
-"""The reference: torch's own eager step on the live model, and how far a compiled step is from it."""
+"""The reference: torch's own eager step on the live model, and the distance of a compiled step from it."""
 
 from aicf_mlir.step.eager.report import Comparison, Difference
 

@@ -23,11 +23,11 @@ RUNS = 4, 24
 """The number of torch runs from a moved state, which show the effect of rounding on this very step; the larger number
 is used if a tensor differs.
 
-Where an update divides a small gradient by its own size, an element may be moved further than all of a few runs show.
+If an update divides a small gradient by its own size, an element may be moved further than all of a few runs show.
 """
 
 FLOOR = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
-"""Always allowed, relative to the scale of a tensor, by the type of a parameter."""
+"""The error that is always allowed, relative to the scale of a tensor, by the type of a parameter."""
 LOW_UNITS = 2.0
 """Units in the last place of the products' type: rounding of intermediate values that no moved parameter represents."""
 NOISE = 0.05
@@ -47,7 +47,7 @@ class Contender:
     name: str
     device: str
     run: Callable[[], Results]
-    """One step further."""
+    """Runs one step further."""
     gradients: Callable[[], Mapping[str, torch.Tensor]]
     """The gradients of the last step by parameter name, if the step keeps them."""
     keep: Callable[[], object]
@@ -175,7 +175,7 @@ def _named(results: Results) -> dict[str, torch.Tensor]:
 def _differences(
     number: int, ours: Seen, truth: Seen, runs: Sequence[Seen], live: Live, unit: float, is_exact: bool
 ) -> list[Difference]:
-    """A row for every tensor. States come first: where one is right and small, its parameter's movement may be noise."""
+    """Return a row for every tensor. States come first: if one is right and small, its parameter's movement may be noise."""
     decided = {
         name: decided_by(gradient, [run.gradients[name] for run in runs if name in run.gradients], unit)
         for name, gradient in truth.gradients.items()
@@ -207,7 +207,7 @@ def _differences(
         floor = max(floors.get(owner, floors[""]), LOW_UNITS * unit)
         kindred = max(
             kinds.get(_kind(name), 0.0), normal.get(owner, normal[""])
-        )  # below, units are all as large
+        )  # below it, all units are equally large
         judged = judge(got, wanted, others, floor, slack, kindred, mask)
         rows[name] = Difference(number, name, judged.error, judged.allowed, judged.why)
         if name.startswith("state ") and not judged.why and mask is not None:
@@ -216,14 +216,16 @@ def _differences(
 
 
 def _kind(name: str) -> str:
-    """The kind of a tensor that follows from gradients: parameters move alike, and a state is as large as its namesakes."""
+    """Return the kind of a tensor that follows from gradients: parameters move alike, and states of one name have
+    similar sizes.
+    """
     if name.startswith("state "):
         return name.partition(" of ")[0]
     return name.partition("'")[0] if name.startswith((GRADIENT, "parameter ")) else ""
 
 
 def _owner(name: str) -> str:
-    """The parameter that a state or an average belongs to, as a report calls it."""
+    """Return the parameter that a state or an average belongs to, as a report names it."""
     if name.startswith("state "):
         return f"parameter {name.rpartition(' of ')[2]}"
     return name.replace("buffer 'ema.", "parameter '")

@@ -47,7 +47,7 @@ class Draws(TorchDispatchMode):
         """The draws by the state of torch's generator: a checkpoint restores it before it computes again."""
 
     def next_step(self) -> None:
-        """Go on with the next micro-batch: the same sites of a further step."""
+        """Continue with the next micro-batch: the same sites of a further step."""
         self.expect_end()
         self._random = self._random + np.array([0, 1])
         self._next = 0
@@ -98,7 +98,7 @@ class Draws(TorchDispatchMode):
         return (self._of(op, "uniform", shape) < 1 - p).double()
 
     def law(self, law: str, shape: Sequence[int]) -> torch.Tensor:
-        """Numbers of a law of `nn.random`, in f64."""
+        """Return numbers of a law of `nn.random`, in f64."""
         return self._of(self._take(), law, shape)
 
     def _of(self, op: RandomizedOp, law: str, shape: Sequence[int]) -> torch.Tensor:
@@ -109,7 +109,7 @@ class Draws(TorchDispatchMode):
         return torch.asarray(self._value(op, [])).reshape(tuple(shape))
 
     def _take(self) -> RandomizedOp:
-        """The op of this draw, and torch's generator goes on."""
+        """Return the op of this draw, and advance torch's generator."""
         state = torch.get_rng_state().numpy().tobytes()
         if state not in self._taken:
             if self._next == len(self._ops):
@@ -155,7 +155,7 @@ def _bernoulli(draws: Draws, named: Mapping[str, Any]) -> torch.Tensor:
 def _into(
     rule: Callable[[Draws, Mapping[str, Any]], torch.Tensor],
 ) -> Callable[[Draws, Mapping[str, Any]], Any]:
-    """A rule whose numbers go to the first operand."""
+    """Return a rule whose numbers go to the first operand."""
     return lambda draws, named: named["self"].copy_(rule(draws, named).to(named["self"].device))
 
 
@@ -182,7 +182,7 @@ def _randint(draws: Draws, named: Mapping[str, Any]) -> torch.Tensor:
 def _rrelu(draws: Draws, named: Mapping[str, Any]) -> torch.Tensor:
     x, low, high = named["self"], float(named["lower"]), float(named["upper"])
     slope = draws.law("uniform", x.shape).to(x.device, x.dtype) * (high - low) + low
-    noise = named["noise"].copy_(torch.where(x < 0, slope, 1.0))  # which the gradient multiplies by
+    noise = named["noise"].copy_(torch.where(x < 0, slope, 1.0))  # the gradient multiplies by it
     return x * noise
 
 

@@ -26,15 +26,15 @@ NARROWING = ("float", "half", "bfloat16")
 
 
 class InDouble(TorchFunctionMode):
-    """While active, torch sees stand-ins."""
+    """A mode in which torch sees stand-ins."""
 
     def __init__(self) -> None:
         super().__init__()
         self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        """By the id of a tensor: itself, so that the id stays its own, and its stand-in."""
+        """The tensor, kept to preserve its id, and its stand-in, by the tensor's id."""
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The stand-in of a tensor: itself, if it is in float64 or whole numbers, on the host, and no parameter."""
+        """Return the stand-in of a tensor: itself, if it is in float64 or whole numbers, on the host, and no parameter."""
         if (found := self._made.get(id(tensor))) is not None:
             return found[1]
         if tensor.grad_fn is not None or not (tensor.requires_grad or self._differs(tensor)):
@@ -79,14 +79,15 @@ class InDouble(TorchFunctionMode):
         return value
 
     def _wide(self, value: Any) -> Any:
-        """A result in float64: `torch.rand` and other makers take the default type."""
+        """Return a result in float64: `torch.rand` and other makers take the default type."""
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64:
             return value.double()
         return value
 
 
 def in_double(live: Live, loop: TrainingLoop, is_skipped: bool) -> tuple[Live, Callable[[Any], Results]]:
-    """The objects of a step in float64, and the step on them; `is_skipped`, by an overflow in another type: without its update.
+    """Return the objects of a step in float64, and the step on them. With `is_skipped`, for an overflow in another
+    type, it has no update.
 
     Loss scaling is left out: nothing overflows here.
     """

@@ -91,7 +91,7 @@ def decided_by(gradient: torch.Tensor, runs: Sequence[torch.Tensor], unit: float
 
 
 def rms(values: torch.Tensor) -> float:
-    """Root mean square, without overflow; of finite numbers."""
+    """Return the root mean square, without overflow; of finite numbers."""
     if not values.numel():
         return 0.0
     largest = float(values.abs().max())

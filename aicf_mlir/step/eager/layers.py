@@ -57,7 +57,9 @@ class LayerOutputs:
     def first_other(
         self, values: Mapping[SSAValue, Array], agrees: Callable[[SSAValue, Array], bool]
     ) -> str | None:
-        """The first layer whose result is no value that the trace has of it; `values` are all of the trace."""
+        """Return the first layer whose result does not match a value that the trace has of it; `values` are all of the
+        trace.
+        """
         made: dict[str, list[SSAValue]] = {}
         for value in values:
             if hasattr(value, "op"):
@@ -71,7 +73,9 @@ class LayerOutputs:
         return None
 
     def last_owner(self, wrong: Iterable[str]) -> str | None:
-        """The layer, last in the order of calls, that owns one of the parameters that are `wrong`: its gradient is the first."""
+        """Return the layer, last in the order of calls, that owns one of the `wrong` parameters: its gradient is
+        computed first.
+        """
         names = set(wrong)
         order = [name for name, _ in self.found] or [*self._layers]
         for name in reversed(list(dict.fromkeys(order))):

@@ -17,9 +17,9 @@ class Live:
     """The modules and optimizers of a step, and the tensors that it has in common with torch."""
 
     modules: Mapping[str, torch.nn.Module]
-    """By the name that their tensors' names begin with; the model is ""."""
+    """The modules by the prefix of their tensors' names; the model is ""."""
     trained: Mapping[str, torch.nn.Parameter]
-    """By name."""
+    """The trained parameters by name."""
     others: Mapping[str, torch.Tensor]
     """The other tensors of the user's that the step reads or updates, by name."""
     optimizers: Sequence[torch.optim.Optimizer]
@@ -38,11 +38,11 @@ class Live:
 
     @property
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Every parameter and buffer of the modules as they are now, by name."""
+        """Return every parameter and buffer of the current modules, by name."""
         return {name: tensor for tensor, name in tensor_names(self.modules).items()}
 
     def state_of(self, parameter: torch.nn.Parameter) -> dict[str, Any]:
-        """The tensors and numbers that an optimizer keeps of a parameter; None of SGD is no state."""
+        """Return the tensors and numbers that an optimizer keeps for a parameter; None of SGD is no state."""
         entries: list[dict[str, Any]] = [each.state.get(parameter, {}) for each in self.optimizers]
         return {
             key: value
@@ -58,14 +58,14 @@ class Live:
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
-        """All whose `.grad` a step may write."""
+        """Return all parameters whose `.grad` a step may write."""
         found = {id(p): p for module in self.modules.values() for p in module.parameters()}
         found |= {id(p): p for p in self.trained.values()}
         return list(found.values())
 
     @contextmanager
     def kept(self) -> Generator[None]:
-        """Put back, after the block, gradients, attributes of modules, values of tensors, states of torch's generators."""
+        """Restore, after the block, gradients, attributes of modules, values of tensors and states of torch's generators."""
         with self._attributes(), self._gradients(), self._values(), _generators_kept():
             yield
 
@@ -107,7 +107,7 @@ class Live:
         finally:
             with torch.no_grad():
                 for tensor, memory, before in saved:
-                    if tensor.data_ptr() != memory.data_ptr():  # by `.data = …`, which some optimizers do
+                    if tensor.data_ptr() != memory.data_ptr():  # by `.data = …`, as some optimizers do
                         tensor.data = memory
                     tensor.detach().copy_(before)
 
@@ -120,12 +120,12 @@ def _generators_kept() -> Generator[None]:
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in f64 on the host; integers too, which f64 holds up to 2^53."""
+    """Return a copy in f64 on the host; integers too, which f64 holds up to 2^53."""
     return tensor.detach().to("cpu", torch.float64, copy=True)
 
 
 def moved(tensors: Iterable[torch.Tensor], unit: float, generator: torch.Generator) -> None:
-    """Move each floating element in place by up to `unit`, relatively; whole numbers in a tensor of nothing else stay."""
+    """Move each floating element in place by up to `unit`, relatively; tensors of whole numbers stay."""
     with torch.no_grad():
         for tensor in tensors:
             if not tensor.is_floating_point() or not tensor.numel():
@@ -138,5 +138,5 @@ def moved(tensors: Iterable[torch.Tensor], unit: float, generator: torch.Generat
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
-    """True if a tensor has only whole numbers, as class indices and masks have: those are exact."""
+    """True if a tensor has only whole numbers, as class indices and masks have: these are exact."""
     return not tensor.is_floating_point() or bool((tensor == tensor.round()).all())

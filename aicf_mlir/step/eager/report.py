@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict, dataclass
 
 SHOWN = 4
-"""Differences in a message."""
+"""The number of differences in a message."""
 
 
 @dataclass(frozen=True)
@@ -16,15 +16,15 @@ class Difference:
     """One tensor after one step, compiled and eager."""
 
     step: int
-    """Counted from 1."""
+    """The step, counted from 1."""
     name: str
     """The name, such as "loss", "parameter '0.weight'", "state 'exp_avg' of '0.weight'"."""
     error: float
-    """Root mean square of the difference, or infinity where NaN or infinity are at other places."""
+    """The root mean square of the difference, or infinity if NaN or infinity are at other places."""
     allowed: float
     """The error that rounding explains, in the same unit."""
     why: str = ""
-    """Empty for a tensor that agrees."""
+    """The reason for a difference; empty for a tensor that agrees."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.why}"
@@ -32,7 +32,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `step.check(batch)`. True where every tensor agrees with torch; it prints as text."""
+    """The result of `step.check(batch)`. It is true if every tensor agrees with torch, and prints as text."""
 
     name: str
     device: str
@@ -40,7 +40,7 @@ class Comparison:
     rows: tuple[Difference, ...]
     """Every tensor of every step."""
     layer: str | None = None
-    """The first layer, in the order in which the model runs, that differs."""
+    """The first layer that differs, in the order in which the model runs."""
     exact: bool = False
     """True if torch computed in float64 on the host."""
 
@@ -87,7 +87,7 @@ class Comparison:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """The same as JSON: {name, device, steps, exact, equal, layer, rows: [{step, name, error, allowed, why}]}."""
+        """Return the same as JSON: {name, device, steps, exact, equal, layer, rows: [{step, name, error, allowed, why}]}."""
         return json.dumps({**asdict(self), "equal": self.equal})
 
     def __str__(self) -> str:

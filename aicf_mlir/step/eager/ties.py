@@ -1,4 +1,4 @@
-"""Torch with one order of equal elements: it leaves open which of them stands first, and a compiled step takes the first."""
+"""Torch with a fixed order of equal elements: torch leaves the order open, and a compiled step takes the first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Sequence[
 def _topk(
     x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Sequence[torch.Tensor]:
-    """`sorted` says that the order matters; where it does not, any is right."""
+    """Emulate topk; `sorted` means that the order matters; without it, any order is right."""
     found = _sort(x, dim, largest)
     return [each.narrow(dim, 0, k).contiguous() for each in found] if x.dim() else found
 
@@ -49,4 +49,4 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     aten.topk.default: _topk,
     aten.kthvalue.default: _kthvalue,
 }
-"""By op: the same by a stable sort."""
+"""The replacement of each op by a stable sort."""

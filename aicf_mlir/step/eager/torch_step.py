@@ -25,12 +25,14 @@ Results = dict[str, torch.Tensor]
 """The result of a step: "loss", and its outputs by name."""
 
 TorchStep = Callable[[Any], Results]
-"""Takes a batch, changes the live objects as a step of torch does."""
+"""A function that takes a batch and changes the live objects as a step of torch does."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingLoop:
-    """`loss.backward(); optimizer.step()` with the options of `compile_train_step`; without optimizers the loss alone."""
+    """The loop `loss.backward(); optimizer.step()` with the options of `compile_train_step`; without optimizers the
+    loss alone.
+    """
 
     live: Live
     model: torch.nn.Module
@@ -55,7 +57,7 @@ class TrainingLoop:
         return results
 
     def forward_and_backward(self, batch: Any) -> Results:
-        """Loss and outputs; `.grad` has the gradients of the loss, scaled where that was asked for."""
+        """Return loss and outputs; `.grad` has the gradients of the loss, scaled if requested."""
         parts: Sequence[Any] = [batch] if self.accumulate is None else batch
         total: Results = {}
         with torch.set_grad_enabled(bool(self.live.optimizers)), self.drawn() as next_part:
@@ -88,7 +90,7 @@ class TrainingLoop:
             self._average()
 
     def _unscaled(self, gradients: Sequence[torch.Tensor]) -> bool:
-        """Divide by the scale, and bring it up to date as torch.amp.GradScaler does; False for a step that it skips."""
+        """Divide by the scale, and update the scale as torch.amp.GradScaler does; return False for a step that it skips."""
         if (asked := self.scaling.asked) is None:
             return True
         scale, growth = self.own[SCALE], self.own[GROWTH]
@@ -128,9 +130,9 @@ class TrainingLoop:
 
 
 def _backward(loss: torch.Tensor) -> None:
-    """`loss.backward()`, with function modes active: layers that a checkpoint computes again in here see them too.
+    """Run `loss.backward()` with function modes active: layers that a checkpoint computes again inside see them too.
 
-    Given the tensor itself torch hands the call to the mode, which is off while it goes on.
+    A call on the tensor itself would go to the mode, which is off during the call.
     """
     edge = torch.autograd.graph.get_gradient_edge(loss)
     torch.autograd.backward([edge], [torch.ones_like(loss)])

@@ -14,7 +14,7 @@ TF32 = 2.0**-10
 
 
 def unit_of(module: ModuleOp, is_cuda: bool) -> float:
-    """The largest among the types of all values; a model in f32 that casts to bf16 within is as exact as bf16."""
+    """Return the largest unit among the types of all values; a model in f32 that casts to bf16 inside is as exact as bf16."""
     units = {2.0**-52}
     for op in module.walk():
         for value in op.results:

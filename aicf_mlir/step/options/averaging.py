@@ -29,7 +29,7 @@ class WeightAverage(Effect):
             raise BindError(f"ema must be a decay from 0 to below 1, as 0.999 is, got {decay!r}")
         self._count: torch.Tensor | None = None
         self._kept: dict[str, tuple[torch.nn.Parameter, torch.Tensor]] = {}
-        """By name: the parameter and its average."""
+        """The parameter and its average, by name."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -58,7 +58,7 @@ class WeightAverage(Effect):
         return found
 
     def adopt(self, traced: Traced) -> None:
-        """The averages of this step, and no others."""
+        """Adopt the averages of this step, and no others."""
         if self.decay is None:
             return
         self._count = traced.buffers[COUNT]
@@ -70,7 +70,7 @@ class WeightAverage(Effect):
         return {} if self.decay is None else {"average-weights": f"decay={self.decay!r}"}
 
     def values(self) -> dict[str, torch.Tensor]:
-        """A copy of the average of each parameter, by its name. BindError for a step without."""
+        """Return a copy of the average of each parameter, by its name. Raises BindError for a step without averages."""
         if self.decay is None:
             raise BindError("the step has no average of its parameters; compile with ema=0.999, say")
         return {name: average.clone() for name, (_, average) in self._kept.items()}

@@ -1,4 +1,4 @@
-"""`AICF_BRANCHES` in the environment: whether a step gets parallel branches, by the pass multi-stream.
+"""`AICF_BRANCHES` in the environment: it enables parallel branches in a step, by the pass multi-stream.
 
 `AICF_BRANCHES=0` leaves the pass out. A plan for the CPU has no branches in any case.
 """

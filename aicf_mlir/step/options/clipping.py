@@ -41,7 +41,7 @@ class ClipGradNorm:
 
     @property
     def limits(self) -> Sequence[float]:
-        """One, or one for each param group."""
+        """The limit, or one for each param group."""
         return self.max_norm if isinstance(self.max_norm, (list, tuple)) else [self.max_norm]  # pyright: ignore[reportReturnType]
 
     @property
@@ -76,7 +76,7 @@ class Clipping(Effect):
         return self.limits
 
     def check(self, request: Request) -> None:
-        """There are as many limits as param groups, where each has its own."""
+        """Check that there are as many limits as param groups, if each has its own."""
         if not request.optimizers or self.norm is None or not self.norm.per_group:
             return
         optimizer = request.optimizers[0]
@@ -102,7 +102,9 @@ class Clipping(Effect):
         return {"clip-gradients": " ".join(options)} if options else {}
 
     def norm_in(self, outputs: Mapping[str, torch.Tensor], device: torch.device) -> torch.Tensor:
-        """A copy of the norms among the outputs of a step, 0 for a param group without gradients; BindError without a limit."""
+        """Return a copy of the norms among the outputs of a step, 0 for a param group without gradients. Raises
+        BindError without a limit.
+        """
         if self.norm is None:
             raise BindError(
                 "the step has no norm of its gradients; compile with clip_grad_norm=…, math.inf limits nothing"
@@ -113,7 +115,7 @@ class Clipping(Effect):
 
 
 def limit(value: object, name: str) -> float:
-    """`value` as a limit: 0 or more, infinity included. BindError, with `name`, for anything else."""
+    """Return `value` as a limit: 0 or more, infinity included. Raises BindError, with `name`, for anything else."""
     number = real(value, name)
     if number < 0 or math.isnan(number):
         raise BindError(f"{name} must not be negative, got {number!r}; math.inf limits nothing")

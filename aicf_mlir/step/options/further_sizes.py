@@ -1,6 +1,8 @@
-"""`further_sizes`: batch sizes that nobody named beforehand. A shape group is compiled when the first batch of its size comes.
+"""`further_sizes`: batch sizes that were not named beforehand. A shape group is compiled when the first batch of its
+size comes.
 
-Groups that were compiled at first stay; of the further ones so many are kept, and the least recently used makes room.
+Groups that were compiled at first stay. A limited number of further ones is kept, and the least recently used makes
+room.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FurtherSizes(Effect):
-    """At most how many plans there are for further sizes."""
+    """The most plans for further sizes."""
 
     most: int = 0
 
@@ -43,7 +45,7 @@ class RecentPlans:
         self.most = most
         self._first = first
         self._used: list[int] = []
-        """Numbers of the further plans, the most recently used last."""
+        """The numbers of the further plans, the most recently used last."""
 
     def use(self, index: int) -> None:
         """Note that the plan with this number is used now."""
@@ -53,7 +55,9 @@ class RecentPlans:
             self._used.append(index)
 
     def next_index(self, count: int) -> int:
-        """The number that one more plan gets, of `count` so far: a new one, or that of the least recently used."""
+        """Return the number that one more plan gets, of `count` existing ones: a new one, or that of the least recently
+        used.
+        """
         return count if count < self._first + self.most else self._used[0]
 
 
@@ -73,7 +77,9 @@ def is_further(plan: BoundPlan, entries: Mapping[str, Any]) -> bool:
 
 
 def with_further(request: Request, built: Built, batch: Batch, index: int) -> tuple[Request, Built]:
-    """The step with a shape group for `batch` at `index`, over the same memory. Nothing has changed where this raises."""
+    """Return the step with a shape group for `batch` at `index`, over the same memory. An error leaves everything
+    unchanged.
+    """
     group = (shapes_of(batch), None)
     (traced,) = request.trace(built.host_values, [group])
     expect_one([built.traces[0].structure, traced.structure])

@@ -31,7 +31,7 @@ class Locked(Effect):
         return cls(str(Path(lock).absolute()))
 
     def passes(self, device: str) -> Mapping[str, str]:
-        """LockError where the lock was measured on another machine than this one with `device`."""
+        """Return the passes. Raises LockError if the lock was measured on a machine other than this one with `device`."""
         if not self.path:
             return {}
         Lock.read(self.path).check_machine(device)
@@ -39,7 +39,7 @@ class Locked(Effect):
 
     @contextmanager
     def explained(self) -> Generator[None]:
-        """An error of a kernel that cannot run says that the lock has named it."""
+        """Add to an error of a kernel that cannot run that the lock has named it."""
         try:
             yield
         except SelectionError as error:

@@ -47,7 +47,7 @@ class LossScale:
 
 
 class LossScaling(Effect):
-    """The scale of one step, and its counts; none where none was asked for. The tensors are made when the step is traced."""
+    """The scale of one step, and its counts; none if not requested. The tensors are made when the step is traced."""
 
     def __init__(self, asked: LossScale | None = None):
         self.asked = asked
@@ -83,7 +83,7 @@ class LossScaling(Effect):
         return cls(LossScale(real(asked, SCALE), 1.0, 1.0))
 
     def added(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
-        """Scale and counts. BindError where the model has one of these names."""
+        """Return the traces with scale and counts added. Raises BindError if the model has one of these names."""
         if self.asked is None:
             return list(traces)
         if not self._tensors:
@@ -113,7 +113,7 @@ class LossScaling(Effect):
         return int(self._tensors[SKIPPED].item()) if self._tensors else 0
 
     def tensor(self, name: str) -> torch.Tensor:
-        """A copy of the scale or of a count. BindError for a step without."""
+        """Return a copy of the scale or of a count. Raises BindError for a step without a scale."""
         if self.asked is None:
             raise BindError(
                 'the step has no scale of its loss; compile with loss_scale="dynamic" or a number'

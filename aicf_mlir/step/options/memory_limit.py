@@ -13,7 +13,7 @@ from aicf_mlir.step.options.option import Effect
 
 @dataclass(frozen=True)
 class MemoryLimit(Effect):
-    """At most how many bytes the arenas of a plan have; None for as many as it takes."""
+    """The most bytes that the arenas of a plan may have; None for no limit."""
 
     most: int | None = None
 

@@ -11,7 +11,7 @@ from aicf_mlir.step.options.option import Effect
 
 @dataclass(frozen=True)
 class HostNumbers(Effect):
-    """The places of the numbers, as `step.guards()` lists them; the request traces once more with tensors in their place."""
+    """The places of the numbers, as `step.guards()` lists them; the request traces again with tensors in their place."""
 
     places: tuple[str, ...] = ()
 

@@ -42,14 +42,16 @@ class Effect:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """The effect of the arguments of a function, by keyword. Raises BindError for an argument that is none of the option."""
+        """Make the effect of the arguments of a function, by keyword. Raises BindError for an invalid argument of the
+        option.
+        """
         return cls()
 
     def check(self, request: Request) -> None:
-        """Raise BindError where the option does not fit model, optimizer or shapes. Called before anything is traced."""
+        """Raise BindError if the option does not fit model, optimizer or shapes. It is called before anything is traced."""
 
     def added(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
-        """The traces of all shape groups with the tensors of the option among their buffers."""
+        """Return the traces of all shape groups with the tensors of the option among their buffers."""
         return list(traces)
 
     def check_outputs(self, names: Iterable[str]) -> None:
@@ -60,7 +62,7 @@ class Effect:
         return {}
 
     def explained(self) -> AbstractContextManager[None]:
-        """Around lowering and binding: errors that come from the option say so."""
+        """Surround lowering and binding: errors that come from the option name it."""
         return nullcontext()
 
     def check_program(self, step: str, program: Program) -> None:
@@ -68,11 +70,11 @@ class Effect:
 
     @property
     def numbers(self) -> Mapping[str, StepNumber]:
-        """Host numbers that the user may change between steps, by the names of their meta slots."""
+        """Return the host numbers that the user may change between steps, by the names of their meta slots."""
         return {}
 
     def adopt(self, traced: Traced) -> None:
-        """Keep the tensors of a step that was built of `traced`."""
+        """Keep the tensors of a step that was built from `traced`."""
 
     def begin(self, step: CompiledTrainStep) -> None:
         """Act on a step as soon as it is compiled."""
@@ -94,19 +96,19 @@ class Option:
     doc: str
     """The description of the option for a user."""
     effect: type[Effect] | None = None
-    """None where the request itself reads the argument. Several options may have one effect."""
+    """The effect, or None if the request itself reads the argument. Several options may have one effect."""
     taken_by: tuple[Entry, ...] = EVERYWHERE
     reports: tuple[str, ...] = ()
     """The attributes of a compiled step that show a user the option's result."""
     apart: Mapping[Entry, tuple[str, object]] = field(default_factory=dict[Entry, tuple[str, object]])
-    """Type and default in a function that has others."""
+    """The type and default in a function that differs from the others."""
 
     @property
     def text(self) -> str:
-        """The doc on one line."""
+        """Return the doc on one line."""
         return " ".join(self.doc.split())
 
     def parameter(self, entry: Entry) -> Parameter:
-        """The option in the signature of a function."""
+        """Return the option in the signature of a function."""
         type_, default = self.apart.get(entry, (self.type, self.default))
         return Parameter(self.keyword, Parameter.KEYWORD_ONLY, annotation=type_, default=default)

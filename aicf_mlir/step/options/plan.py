@@ -1,4 +1,4 @@
-"""`plan`: a plan that a user has edited, in the place of the step's own."""
+"""`plan`: a plan that a user has edited, in place of the step's own."""
 
 from __future__ import annotations
 

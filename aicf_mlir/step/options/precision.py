@@ -12,7 +12,7 @@ from aicf_mlir.step.options.option import Effect
 
 @dataclass(frozen=True)
 class StepPrecision(Effect):
-    """The precision that was asked for, on no device yet."""
+    """The requested precision, on no device yet."""
 
     precision: Precision = field(default_factory=Precision)
 

@@ -12,7 +12,7 @@ from aicf_mlir.step.options.option import Effect
 
 @dataclass(frozen=True, eq=False)
 class Randomness(Effect):
-    """The state that the numbers are drawn from; the trace puts it among the buffers where the model draws."""
+    """The state from which the numbers are drawn; the trace puts it among the buffers if the model draws."""
 
     state: RandomState = field(default_factory=RandomState)
 

@@ -18,7 +18,7 @@ ShapeGroup = tuple[Batch | None, int | None]
 
 @dataclass(frozen=True, eq=False)
 class Shapes(Effect):
-    """The shapes that were named when the step was asked for."""
+    """The shapes that were named when the step was requested."""
 
     example: Batch | Sequence[Batch] | None = None
     B: int | Sequence[int] | None = None
@@ -31,7 +31,7 @@ class Shapes(Effect):
         return cls(shapes_of(example), given.get("B"))
 
     def groups(self) -> list[ShapeGroup]:
-        """One group for each plan. Raises BindError where there is none, and for shapes that are given twice."""
+        """Return one group for each plan. Raises BindError if there is none, and for shapes that are given twice."""
         if self.example is not None:
             if self.B is not None:
                 raise BindError("give the shapes once: either example= or B= and D=")

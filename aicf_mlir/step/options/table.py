@@ -265,7 +265,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def options_of(entry: Entry) -> tuple[Option, ...]:
-    """The options that a function takes."""
+    """Return the options that a function takes."""
     return tuple(option for option in OPTIONS if entry in option.taken_by)
 
 

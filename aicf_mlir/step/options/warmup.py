@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Warmup(Effect):
-    """Batches that warm a new step up, and whether it must be warm before it is captured."""
+    """The batches that warm a new step up, and the requirement that it be warm before it is captured."""
 
     batches: Sequence[StepBatch] = ()
     runs: int = 1

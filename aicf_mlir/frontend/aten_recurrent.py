@@ -185,7 +185,7 @@ CELLS: dict[str, tuple[Cell, int]] = {
 
 
 def packed(call: Call) -> Value:
-    """Emit the ops that make a packed sequence and take it."""
+    """Refuse the ops that make a packed sequence or take one."""
     raise Forbidden(PACKED)
 
 

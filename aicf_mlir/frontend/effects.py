@@ -33,7 +33,7 @@ def has_effect(node: Node) -> bool:
 
 
 def written_operands(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    """Return the tensors among the arguments of a call that the op's schema declares as written."""
+    """Yield the tensors among the arguments of a call that the op's schema declares as written."""
     for number, argument in enumerate(schema_of(op).arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from tensors(args[number] if number < len(args) else kwargs.get(argument.name))

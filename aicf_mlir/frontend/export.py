@@ -244,8 +244,8 @@ def _without_graph(
         list[torch.Tensor],
     ]
 ]:
-    """Call `step` for batches of `specs` with fake tensors. Return the call, the paths of written tensors, parameters
-    and batch, and buffers.
+    """Yield a call of `step` for batches of `specs` by fake tensors, the paths of parameters and buffers that it has
+    written to, parameters and batch, and buffers.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with (

@@ -116,7 +116,7 @@ class Functions:
         results: list[Any],
         carried: Sequence[int],
     ) -> None:
-        """Replace results with a gradient by the `carried` ones, with the gradients that the backward computes."""
+        """Replace the `carried` results by ones with the gradients that the backward computes."""
         location = applied.location
         number = len(self._applied)
         arriving = [source.call_at(location, ARRIVING, results[n], number) for n in carried]

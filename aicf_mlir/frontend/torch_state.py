@@ -127,7 +127,7 @@ REGISTRATIONS = "_registration_hooks"
 GLOBAL_HOOKS: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = tuple(
     (holder, tuple(name for name in _names(holder) if not name.endswith(REGISTRATIONS))) for holder in HOLDERS
 )
-"""The dictionaries in which torch keeps hooks that run in every step, by their names."""
+"""The dictionaries of torch's modules, each with the names in it of hooks that run in every step."""
 
 
 def global_hooks() -> Iterator[tuple[str, Any]]:

@@ -80,7 +80,7 @@ class UnsupportedNode(Exception):
         )
 
     def _others(self) -> str:
-        """Return the pointer to the page of all ops; if the arguments of an op are refused, only the pointer."""
+        """Return the pointer to the page of all ops; empty if the arguments of an op are refused."""
         return "" if self.reason or op_name(self.node) in TABLE else f"; {PAGE} has all that there are"
 
 

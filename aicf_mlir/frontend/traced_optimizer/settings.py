@@ -53,7 +53,7 @@ class GroupSettings:
 
     @property
     def skeleton(self) -> dict[str, tuple[Any, ...]]:
-        """Return, for each entry with numbers, the count of its members and the members that are no numbers."""
+        """Return the members of each entry with numbers; "" replaces each number."""
         return {
             key: tuple(
                 "" if name else part

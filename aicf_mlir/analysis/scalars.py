@@ -108,7 +108,7 @@ def _hyperparameters(op: Operation) -> Iterator[tuple[str, SSAValue]]:
 
 
 def _is_from_host(value: SSAValue) -> bool:
-    """Whether an operand after the tensors of an update must be a live one: a scalar, or a constant in the place of a vector."""
+    """True if an operand after the tensors of an update must be a live one: a scalar, or a constant in the place of a vector."""
     return value.type == HYPERPARAMETER or isinstance(value.owner, nn.ConstantOp | kernel.ConstantOp)
 
 

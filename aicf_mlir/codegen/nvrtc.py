@@ -57,7 +57,7 @@ def architecture(source: str, target: str) -> str:
 
 
 def spills(report: str) -> bool:
-    """Whether a kernel keeps values in memory for want of registers."""
+    """True if a kernel keeps values in memory for want of registers."""
     return any(int(count) for count in re.findall(r"(\d+) bytes spill (?:stores|loads)", report))
 
 
@@ -89,7 +89,7 @@ def toolchain() -> str:
 
 
 def available() -> bool:
-    """Whether there is an NVRTC."""
+    """True if there is an NVRTC."""
     try:
         nvrtc()
     except KernelError:

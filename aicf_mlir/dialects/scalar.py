@@ -181,7 +181,7 @@ def _classes() -> Mapping[str, type[Operation]]:
 
 @cache
 def _has_flags(name: str) -> bool:
-    """Whether an operation has fast-math flags; bodies use none."""
+    """True if an operation has fast-math flags; bodies use none."""
     untyped: Any = _classes()[name]
     return "fastmath" in untyped.get_irdl_definition().properties
 

@@ -37,7 +37,7 @@ class Call:
         return self.inputs[name][0]
 
     def has(self, name: str) -> bool:
-        """Whether an optional operand or result is there."""
+        """True if an optional operand or result is there."""
         return bool(self.inputs.get(name) or self.outputs.get(name))
 
     def flag(self, name: str) -> bool:

@@ -96,7 +96,7 @@ BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "f16": 16, "bf16": 16, "i1":
 
 
 def is_float(type_: str) -> bool:
-    """Whether a scalar type is one of floating point."""
+    """True if a scalar type is one of floating point."""
     return "f" in type_
 
 
@@ -106,7 +106,7 @@ def table_type(element: str, rank: int) -> str:
 
 
 def is_table(type_: str) -> bool:
-    """Whether an argument is a whole operand."""
+    """True if an argument is a whole operand."""
     return type_.startswith("?x")
 
 
@@ -167,7 +167,7 @@ class Body:
 
     @property
     def reduces(self) -> bool:
-        """Whether it has a reduction."""
+        """True if it has a reduction."""
         return any(line.op in (*REDUCTIONS, COLUMN_SUM) for line in self.lines)
 
     @cached_property

@@ -21,7 +21,7 @@ class DType:
     """In checkpoints."""
     is_float: bool = False
     is_value: bool = True
-    """Whether tensors of the nn dialect may have it."""
+    """True if tensors of the nn dialect may have it."""
 
 
 DTYPES: tuple[DType, ...] = (

@@ -50,12 +50,12 @@ def scalar_of(value: Value) -> AnyTensor:
 
 
 def is_float_type(type: Attribute) -> bool:
-    """Whether `type` is that of a tensor of f16, bf16, f32 or f64."""
+    """True if `type` is that of a tensor of f16, bf16, f32 or f64."""
     return isinstance(type, TensorType) and isinstance(type.get_element_type(), Float)
 
 
 def is_float(value: Value) -> bool:
-    """Whether `value` is a tensor of f16, bf16, f32 or f64."""
+    """True if `value` is a tensor of f16, bf16, f32 or f64."""
     return is_float_type(SSAValue.get(value).type)
 
 

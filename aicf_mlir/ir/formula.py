@@ -140,7 +140,7 @@ class Scalar:
 
     @property
     def is_float(self) -> bool:
-        """Whether it is of floating point."""
+        """True if it is of floating point."""
         return is_float(self.type)
 
     @property
@@ -225,15 +225,15 @@ class Scalar:
         return self.apply("arith.xori", 1 if self.type == "i1" else -1)
 
     def equal(self, other: Scalar | Number) -> Scalar:
-        """Whether both are equal; false beside a NaN."""
+        """True if both are equal; false beside a NaN."""
         return self._compare("eq", other)
 
     def differs(self, other: Scalar | Number) -> Scalar:
-        """Whether they differ; true beside a NaN."""
+        """True if they differ; true beside a NaN."""
         return self._compare("ne", other)
 
     def is_nan(self) -> Scalar:
-        """Whether it is not a number."""
+        """True if it is not a number."""
         return self.apply("arith.cmpf", self, type_="i1", attr="uno")
 
     def cast(self, type_: str) -> Scalar:

@@ -63,7 +63,7 @@ class Layout:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the elements lie row-major without gaps from the start of the block."""
+        """True if the elements lie row-major without gaps from the start of the block."""
         return self.offset == 0 and (
             not self.count or self.significant == Layout.dense(self.shape).significant
         )
@@ -82,7 +82,7 @@ class Layout:
 
     @property
     def overlaps_itself(self) -> bool:
-        """Whether two elements may be one place: what nothing can be written to."""
+        """True if two elements may be one place: what nothing can be written to."""
         reach = 1
         for stride, size in sorted((stride, size) for size, stride in self.significant):
             if stride < reach:
@@ -210,7 +210,7 @@ def with_layout(type_: TensorType[Attribute], layout: Layout) -> TensorType[Attr
 
 
 def shares_block(type_: Attribute) -> bool:
-    """Whether `type_` is a tensor with a layout."""
+    """True if `type_` is a tensor with a layout."""
     return isinstance(type_, TensorType) and not isinstance(type_.encoding, NoneAttr)
 
 
@@ -226,11 +226,11 @@ class Parts:
             self._written.append(layout)
 
     def meets(self, layout: Layout) -> bool:
-        """Whether some of these places may have been written; False is certain."""
+        """True if some of these places may have been written; False is certain."""
         return any(not disjoint(layout, other) for other in self._written)
 
     def have(self, layout: Layout, size: int) -> bool:
-        """Whether all of these places of a block of `size` elements have been written; True is certain."""
+        """True if all of these places of a block of `size` elements have been written; True is certain."""
         if layout.count == 0 or layout in self._written:
             return True
         apart: list[Layout] = []
@@ -241,14 +241,14 @@ class Parts:
 
 
 def disjoint(left: Layout, right: Layout) -> bool:
-    """Whether two layouts of one block certainly have no place in common."""
+    """True if two layouts of one block certainly have no place in common."""
     if not left.count or not right.count or left.end <= right.offset or right.end <= left.offset:
         return True
     return _apart(left, right) or _apart(left.merged, right.merged)
 
 
 def _apart(left: Layout, right: Layout) -> bool:
-    """Whether the strides of the two nest, and some digit of their positions is never the same."""
+    """True if the strides of the two nest, and some digit of their positions is never the same."""
     strides = sorted({s for layout in (left, right) for _, s in layout.significant if s} | {1}, reverse=True)
     boxes = [list(_box(layout, strides)) for layout in (left, right)]
     return any(a.stop <= b.start or b.stop <= a.start for a, b in zip(*boxes, strict=False))

@@ -118,9 +118,9 @@ class WrappingPrinter(ElidingPrinter):
     _last: str = field(default="", init=False)
     """What was printed last; an opening bracket makes a list a delimited one."""
     _must_break: bool = field(default=False, init=False)
-    """Whether the line ends here, unless a bracket or comma follows."""
+    """True if the line ends here, unless a bracket or comma follows."""
     _flat: bool = field(default=False, init=False)
-    """Whether lists are being measured: then they are not broken."""
+    """True if lists are being measured: then they are not broken."""
 
     @property
     def _column(self) -> int:

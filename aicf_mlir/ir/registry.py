@@ -63,7 +63,7 @@ class Schema:
     doc: str
     numerics: str
     generated: bool
-    """Whether its kernels are generated: none is registered, and a launch brings its code."""
+    """True if its kernels are generated: none is registered, and a launch brings its code."""
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     attrs: tuple[Attribute, ...]
@@ -72,12 +72,12 @@ class Schema:
 
     @property
     def fixed(self) -> bool:
-        """Whether every operand and result is one tensor."""
+        """True if every operand and result is one tensor."""
         return all(row.count == "one" for row in (*self.inputs, *self.outputs))
 
     @property
     def chooses_results(self) -> bool:
-        """Whether a use says which results there are."""
+        """True if a use says which results there are."""
         return any(row.count == "optional" for row in self.outputs)
 
     def counts(self, inputs: Mapping[str, int], outputs: Mapping[str, int] | None = None) -> Counts:
@@ -188,7 +188,7 @@ def architecture(target: str) -> str:
 
 
 def runs_on(target: str, present: str) -> bool:
-    """Whether plans for one CUDA target run on a device of another: nothing is missing there."""
+    """True if plans for one CUDA target run on a device of another: nothing is missing there."""
     wanted, there = (set(text.split("+")[1:]) for text in (target, present))
     return capability(target) <= capability(present) and wanted <= there
 

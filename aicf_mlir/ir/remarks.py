@@ -23,7 +23,7 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("aicf_remarks", default=None
 
 
 def wanted() -> bool:
-    """Whether anybody listens."""
+    """True if anybody listens."""
     return _LISTENER.get() is not None
 
 

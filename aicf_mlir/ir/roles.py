@@ -38,9 +38,9 @@ class Role:
     """In signatures and plans; also the name of the arena of such slots."""
     access: Access
     is_argument: bool
-    """Whether it labels arguments of a function."""
+    """True if it labels arguments of a function."""
     is_named: bool
-    """Whether the user knows its slots by name."""
+    """True if the user knows its slots by name."""
     saved: Saved
     meaning: str
 

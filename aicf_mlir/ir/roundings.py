@@ -67,7 +67,7 @@ def check_read(body: Body, operands: Sequence[str], results: Sequence[str], name
 
 
 def is_exact(body: Body, operands: Sequence[str], value: int, element: str) -> bool:
-    """Whether a value is known to be one of the element type."""
+    """True if a value is known to be one of the element type."""
     if value < len(body.args):
         return value < len(operands) and operands[value] == element
     line = body.lines[value - len(body.args)]
@@ -91,11 +91,11 @@ class _Reads:
             self.given.setdefault(value, set()).add(element)
 
     def are_rounded(self, value: int, element: str) -> bool:
-        """Whether all that goes on with a value, lines and results, takes it as the element type has it."""
+        """True if all that goes on with a value, lines and results, takes it as the element type has it."""
         return not self.given.get(value, set()) - {element} and self.lines_round(value, element)
 
     def lines_round(self, value: int, element: str) -> bool:
-        """Whether the lines that read a value take it as the element type has it."""
+        """True if the lines that read a value take it as the element type has it."""
         for number, line in self.lines.get(value, ()):
             if line.op == "arith.truncf" and line.type == element:
                 continue
@@ -106,7 +106,7 @@ class _Reads:
         return True
 
     def goes_on(self, value: int) -> bool:
-        """Whether anything takes a value."""
+        """True if anything takes a value."""
         return value in self.lines or value in self.given
 
     def as_stored(self, number: int, element: str) -> int:

@@ -61,7 +61,7 @@ class Label:
 
     @property
     def is_literal(self) -> bool:
-        """Whether the argument is a tensor of literals."""
+        """True if the argument is a tensor of literals."""
         return any(key == LITERAL for key, _ in self.rest)
 
     @staticmethod

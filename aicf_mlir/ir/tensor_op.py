@@ -55,7 +55,7 @@ class TensorOp(IRDLOperation):
     """Optional properties printed after the attributes as ` keyword value`: pairs (property, keyword)."""
 
     def is_verified_by_form(self) -> bool:
-        """Whether `verify_` looks at the class, the types, the properties and the attributes only: at no other op and no use."""
+        """True if `verify_` looks at the class, the types, the properties and the attributes only: at no other op and no use."""
         return True
 
     @classmethod

@@ -54,7 +54,7 @@ class Verifier:
     """
 
     WHOLE: ClassVar[bool] = False
-    """Whether verifiers look at every op of a changed module. The tests do: no fault of a pass depends on the rule above."""
+    """True if verifiers look at every op of a changed module. The tests do: no fault of a pass depends on the rule above."""
 
     def __init__(self, whole: bool | None = None) -> None:
         """`whole` is `WHOLE` where it is not given."""
@@ -125,7 +125,7 @@ BODY_DIALECTS = ("arith", "math", "scalar")
 
 
 def is_verified_by_form(op: Operation) -> bool:
-    """Whether verification of `op` looks at nothing but its form."""
+    """True if verification of `op` looks at nothing but its form."""
     if isinstance(op, TensorOp):
         return op.is_verified_by_form()
     return not op.regions and op.dialect_name() in BODY_DIALECTS

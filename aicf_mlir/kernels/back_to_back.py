@@ -33,7 +33,7 @@ class Yield:
     column_sum: Tensor | None
     """[N], where its sum over all rows is written; None: it is not."""
     chained: bool
-    """Whether it is multiplied by the next link."""
+    """True if it is multiplied by the next link."""
     element: str
     """What it is rounded to: "bf16", "f16" or "f32"; of f32 it is as the body gives it."""
 
@@ -50,7 +50,7 @@ class Link:
     same_b: int
     """The first link with that operand: itself if there is none before."""
     trans_b: bool
-    """Whether b is [N, K], else [K, N]."""
+    """True if b is [N, K], else [K, N]."""
     takes: tuple[tuple[str, int], ...]
     """For each argument of the body behind the product: ("x", number of the operand) or ("y", number of a value)."""
     yields: tuple[Yield, ...]
@@ -187,7 +187,7 @@ class BackToBackKernel(Kernel):
 
     @property
     def multiplies_a(self) -> bool:
-        """Whether a product over rows takes a."""
+        """True if a product over rows takes a."""
         return any(outer.right is None for outer in self.outers)
 
     @cached_property

@@ -49,7 +49,7 @@ class Together:
 
 
 def has_column_sums(kernel: Kernel) -> bool:
-    """Whether `kernel` is one that this file has parts of."""
+    """True if `kernel` is one that this file has parts of."""
     return any(kernel.body.behind_columns)
 
 

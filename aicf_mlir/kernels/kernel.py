@@ -65,7 +65,7 @@ class Kernel:
 
     @property
     def is_map(self) -> bool:
-        """Whether every point of the domain stands for itself."""
+        """True if every point of the domain stands for itself."""
         return self.kind in MAPS
 
     @property
@@ -116,11 +116,11 @@ class Kernel:
         return tuple(found)
 
     def is_whole(self, result: int) -> bool:
-        """Whether a result has the shape of the domain."""
+        """True if a result has the shape of the domain."""
         return self.is_map or self.results[result].shape == self.domain
 
     def is_column(self, result: int) -> bool:
-        """Whether a result has the shape of the reduced dimensions alone."""
+        """True if a result has the shape of the reduced dimensions alone."""
         return self.body.behind_columns[self.body.results[result]]
 
     def verify(self) -> None:

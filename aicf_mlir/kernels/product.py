@@ -46,7 +46,7 @@ class Product:
     trans_a: bool
     trans_b: bool
     allow_tf32: bool = False
-    """Whether its code rounds operands of f32 to TF32 where the target has tensor cores for it."""
+    """True if its code rounds operands of f32 to TF32 where the target has tensor cores for it."""
 
     @property
     def element(self) -> str:

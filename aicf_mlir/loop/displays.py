@@ -53,10 +53,10 @@ class Display(Protocol):
     """A way of showing a state."""
 
     waits: bool
-    """Whether numbers are waited for: where it is shown so seldom that this costs nothing."""
+    """True if numbers are waited for: where it is shown so seldom that this costs nothing."""
 
     def due(self, state: State) -> bool:
-        """Whether to show it now; asked after each step."""
+        """True to show it now; asked after each step."""
         ...
 
     def show(self, state: State) -> None:

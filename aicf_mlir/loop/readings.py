@@ -32,7 +32,7 @@ class Readings:
 
     @property
     def are_known(self) -> bool:
-        """Whether the devices have come so far."""
+        """True if the devices have come so far."""
         return all(event.query() for event in self._events)
 
     def text(self) -> str:

@@ -94,7 +94,7 @@ def _prefix(target: Path) -> str:
 
 
 def _lock(handle: int, flags: int = 0) -> bool:
-    """Whether the lock was taken; some network file systems have none."""
+    """True if the lock was taken; some network file systems have none."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | flags)
     except OSError:

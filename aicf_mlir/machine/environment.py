@@ -84,7 +84,7 @@ def cpu_level(built: Collection[str]) -> str | None:
 
 
 def is_on(switch: str) -> bool:
-    """Whether one of `SWITCHES` is on, as it is where nothing is said."""
+    """True if one of `SWITCHES` is on, as it is where nothing is said."""
     value = os.environ.get(switch)
     if value not in (None, "0", "1"):
         refuse(switch, "0 or 1", value)

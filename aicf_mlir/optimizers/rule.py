@@ -99,7 +99,7 @@ class UpdateRule(abc.ABC):
     CORRECTIONS: ClassVar[tuple[Correction, ...]] = ()
     """What `advance` computes for each parameter beside its counter."""
     COUNTS_IN_STATE: ClassVar[bool] = False
-    """Whether torch keeps the step in a parameter's state, or not at all."""
+    """True if torch keeps the step in a parameter's state, or not at all."""
     VECTORS: ClassVar[tuple[str, ...]] = ()
     """Further numbers, one f32 in the state of each parameter, which `advance` replaces as it does the counters."""
     INITIAL: ClassVar[Mapping[str, str]] = {}
@@ -193,7 +193,7 @@ class UpdateRule(abc.ABC):
 
     @property
     def counts_steps(self) -> bool:
-        """Whether the update depends on the number of steps; `meta` then has "step", the advanced counters."""
+        """True if the update depends on the number of steps; `meta` then has "step", the advanced counters."""
         return True
 
     @property

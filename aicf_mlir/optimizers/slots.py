@@ -19,7 +19,7 @@ class OptimizerSlot:
     owner: str | None = None
     """The parameter that a state belongs to; None for what the whole group has."""
     counts: bool = field(default=False, compare=False)
-    """Whether it is a vector with a number of each parameter's state."""
+    """True if it is a vector with a number of each parameter's state."""
 
     @property
     def role(self) -> Literal["meta", "state"]:

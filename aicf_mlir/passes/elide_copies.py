@@ -41,7 +41,7 @@ class Source:
 
 
 def is_move(op: object) -> bool:
-    """Whether `op` moves elements and computes nothing."""
+    """True if `op` moves elements and computes nothing."""
     if isinstance(op, kernel.CopyOp):
         return tensor_spec(op.operands[0])[0] == tensor_spec(op.results[0])[0]
     return isinstance(op, MOVES)
@@ -228,7 +228,7 @@ class CopyElision:
 
 
 def meet_in(block: SSAValue, place: Layout, writer: Operation, readers: Sequence[Operation]) -> bool:
-    """Whether a launch would use two parts of `block` whose bytes interleave, one of them to write.
+    """True if a launch would use two parts of `block` whose bytes interleave, one of them to write.
 
     Kernels are asked for bytes, not for elements. `place` is what `writer` writes.
     """
@@ -239,7 +239,7 @@ def meet_in(block: SSAValue, place: Layout, writer: Operation, readers: Sequence
 
 
 def apart(place: Layout, parts: Sequence[SSAValue]) -> bool:
-    """Whether `place` certainly has no element in common with the other parts."""
+    """True if `place` certainly has no element in common with the other parts."""
     return all(disjoint(place, layout_of(tensor_type(part))) for part in parts)
 
 

@@ -44,7 +44,7 @@ class KeepScoresPass(ModulePass):
 
 
 def keeps_scores(op: nn.AttentionOp, target: str) -> bool:
-    """Whether a CPU gains: of few causal keys, or of all, unless there are very many scores."""
+    """True if a CPU gains: of few causal keys, or of all, unless there are very many scores."""
     if target != "cpu":
         return False
     *rows, keys = op.scores_shape
@@ -53,7 +53,7 @@ def keeps_scores(op: nn.AttentionOp, target: str) -> bool:
 
 
 def is_gradient(op: Operation, attention: nn.AttentionOp) -> bool:
-    """Whether it is the gradient of `attention`: then nobody else asks for what is kept of the rows."""
+    """True if it is the gradient of `attention`: then nobody else asks for what is kept of the rows."""
     return (
         isinstance(op, nn.AttentionGradOp)
         and (op.out, op.largest, op.total) == tuple(attention.results)

@@ -88,7 +88,7 @@ class Keeper:
         return [cast for cast in casts if self.may_last(launch, cast)]
 
     def may_last(self, launch: LaunchOp, cast: Cast) -> bool:
-        """Whether source and result are memory of their own, in the right order."""
+        """True if source and result are memory of their own, in the right order."""
         source, result = self.slots[cast.source], self.slots[cast.result]
         if source.role.data not in CAST_ROLES or result.role.data != "temp":
             return False

@@ -45,7 +45,7 @@ class Block(NamedTuple):
     last: int
 
     def meets(self, other: Block) -> bool:
-        """Whether both are in use at some time."""
+        """True if both are in use at some time."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -72,7 +72,7 @@ def lower_bound(blocks: Sequence[Block]) -> int:
 
 
 Meets = Callable[[Block, Block], bool]
-"""Whether two blocks may not share bytes, where it is more than `Block.meets`."""
+"""True if two blocks may not share bytes, where it is more than `Block.meets`."""
 
 
 def best_fit(blocks: Sequence[Block], meets: Meets | None = None) -> tuple[dict[str, int], int]:

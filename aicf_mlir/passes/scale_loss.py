@@ -109,7 +109,7 @@ class Scaled(Emitter):
         )  # torch's: of the f64, then rounded to f32
 
     def all_finite(self, gradients: Sequence[SSAValue]) -> SSAValue:
-        """Whether every element of all gradients is finite, as they were scaled: 0-d, i1."""
+        """True if every element of all gradients is finite, as they were scaled: 0-d, i1."""
         told: list[SSAValue] = []
         for gradient in gradients:
             self.location = location_of(gradient)

@@ -65,5 +65,5 @@ def skip(function: func.FuncOp) -> None:
 
 
 def is_told(label: Label) -> bool:
-    """Whether a result is that output."""
+    """True if a result is that output."""
     return (label.role, label.name) == ("output", FINITE)

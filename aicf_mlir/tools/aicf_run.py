@@ -124,7 +124,7 @@ class Run(OneFile):
 
     @property
     def pipes_times(self) -> bool:
-        """Whether standard output is for the program that reads the times, and not for tables."""
+        """True if standard output is for the program that reads the times, and not for tables."""
         return "-" in (self.options.time_json, self.options.time_trace)
 
     def device(self, module: ModuleOp, planned: bool) -> str | None:

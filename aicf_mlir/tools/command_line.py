@@ -43,7 +43,7 @@ class ToolParser(argparse.ArgumentParser):
         return options
 
     def has_option(self, name: str) -> bool:
-        """Whether `--name` is an option."""
+        """True if `--name` is an option."""
         return name in self._option_string_actions
 
     def error(self, message: str) -> NoReturn:

@@ -27,7 +27,7 @@ class Expected:
     place: Position
 
     def matches(self, found: Diagnostic) -> bool:
-        """Whether `found` is the announced message."""
+        """True if `found` is the announced message."""
         return (found.severity, found.place.line) == (self.severity, self.line) and self.text in found.message
 
 

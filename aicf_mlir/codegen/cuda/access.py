@@ -111,7 +111,7 @@ def _is_table(kernel: Kernel, number: int) -> bool:
 
 
 def _fits(tensor: Tensor, number: int, axes: Sequence[Axis], inner: int, count: int) -> bool:
-    """Whether every access of `count` neighbours is aligned; `inner` may leave a rest."""
+    """True if every access of `count` neighbours is aligned; `inner` may leave a rest."""
     if tensor.alignment % min(count * size_of(tensor.element), ACCESS):
         return False
     others = [axis for n, axis in enumerate(axes) if n != inner and axis.size > 1]

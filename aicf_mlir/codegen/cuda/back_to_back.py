@@ -340,7 +340,7 @@ class ChainWriter:
         return leaving[-1:]
 
     def _leaves(self, value: int) -> bool:
-        """Whether a staged value is read again by its warp: to be written, or added to its column sums."""
+        """True if a staged value is read again by its warp: to be written, or added to its column sums."""
         made = self.kernel.values[value][1]
         return made.wide is not None or (made.column_sum is not None and value not in self.plan.by_products)
 

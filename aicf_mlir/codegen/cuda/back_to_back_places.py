@@ -37,12 +37,12 @@ class Strip:
     times: Times
 
     def meets(self, other: Strip) -> bool:
-        """Whether both are there at a time."""
+        """True if both are there at a time."""
         return any(first < end and begin < last for begin, end in self.times for first, last in other.times)
 
 
 def needs_pairs(kernel: BackToBackKernel, value: int) -> bool:
-    """Whether a value goes through shared memory on its way out."""
+    """True if a value goes through shared memory on its way out."""
     made = kernel.values[value][1]
     return made.element in NARROW and (made.wide is not None or made.column_sum is not None)
 

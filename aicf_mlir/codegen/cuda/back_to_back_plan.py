@@ -67,7 +67,7 @@ class ChainPlan:
     fetches: tuple[Fetch, ...]
     """In the order of their uses."""
     alone: bool
-    """Whether each fetch has memory of its own; else those of different links have the same, one link behind the other."""
+    """True if each fetch has memory of its own; else those of different links have the same, one link behind the other."""
     strips: int
     """Where the memory of the first warp begins."""
     strip: int
@@ -95,7 +95,7 @@ class ChainPlan:
     places: tuple[tuple[int, int], ...] = ()
     """For each value that is brought to shared memory, its number and where the warp has its strip; -1 is a."""
     divided: bool = False
-    """Whether the warpgroups of a block divide the sums of outer products, 64 rows of the result each at a time. They take
+    """True if the warpgroups of a block divide the sums of outer products, 64 rows of the result each at a time. They take
     tiles side by side then, and as many."""
     ready: tuple[int, ...] = ()
     """For each outer product, the link behind whose body it starts."""
@@ -107,7 +107,7 @@ class ChainPlan:
     """Where these lie in shared memory."""
 
     def ragged(self, rows: int) -> bool:
-        """Whether there are tiles that have not all their rows."""
+        """True if there are tiles that have not all their rows."""
         return rows % (ROWS * self.warpgroups if self.divided else ROWS) != 0
 
     def fetches_of(self, link: int) -> list[Fetch]:
@@ -158,16 +158,16 @@ def outer_registers(result: Tensor, shares: int) -> int:
 
 
 def is_scalar(tensor: Tensor) -> bool:
-    """Whether all its elements are one."""
+    """True if all its elements are one."""
     return all(size == 1 or stride == 0 for size, stride in zip(tensor.shape, tensor.strides, strict=True))
 
 
 def is_vector(tensor: Tensor) -> bool:
-    """Whether all its rows are one, of floats."""
+    """True if all its rows are one, of floats."""
     return tensor.strides[0] == 0 and not is_scalar(tensor) and COMPUTE[tensor.element] == "f32"
 
 
 def is_tile(tensor: Tensor) -> bool:
-    """Whether its rows lie one behind the other and can be read 16 bytes at a time."""
+    """True if its rows lie one behind the other and can be read 16 bytes at a time."""
     whole = tensor.strides == (tensor.shape[1], 1) and tensor.alignment % 16 == 0
     return whole and COMPUTE[tensor.element] == "f32"

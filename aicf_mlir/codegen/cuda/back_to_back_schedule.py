@@ -200,12 +200,12 @@ def _lay_out(kernel: BackToBackKernel, warpgroups: int, alone: bool, divided: bo
 
 
 def summed_by(kernel: BackToBackKernel, value: int) -> bool:
-    """Whether a value has a column sum."""
+    """True if a value has a column sum."""
     return kernel.values[value][1].column_sum is not None
 
 
 def can_divide(kernel: BackToBackKernel, warpgroups: int) -> bool:
-    """Whether each warpgroup of a block can have as many sums of every outer product."""
+    """True if each warpgroup of a block can have as many sums of every outer product."""
     return bool(kernel.outers) and all(
         outer_blocks(outer.result) % warpgroups == 0 for outer in kernel.outers
     )

@@ -178,7 +178,7 @@ class ColumnWriter:
         )
 
     def _free(self, value: int) -> bool:
-        """Whether a value is a table or a constant, which needs no register."""
+        """True if a value is a table or a constant, which needs no register."""
         line = line_of(self.kernel, value)
         return is_table(self.kernel.body.type(value)) if line is None else line.op == "arith.constant"
 

@@ -31,6 +31,6 @@ def waiting(source: str) -> dict[str, bool]:
 
 
 def all_wait(source: str) -> bool:
-    """Whether all kernels of a text do, and there is one."""
+    """True if all kernels of a text do, and there is one."""
     found = waiting(source)
     return bool(found) and len(found) == source.count("__global__") and all(found.values())

@@ -104,7 +104,7 @@ def _neighbours(kernel: Kernel, size: _C.ProductTile, axes: Sequence[Axis]) -> i
 
 
 def _reads_early(size: _C.ProductTile, neighbours: int) -> bool:
-    """Whether the epilogue has what it reads in front of the sums: where a thread has one element, or one word of them."""
+    """True if the epilogue has what it reads in front of the sums: where a thread has one element, or one word of them."""
     return is_panel(size) and size["rows"] * size["columns"] // neighbours <= size["threads"]
 
 

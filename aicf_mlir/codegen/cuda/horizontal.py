@@ -58,7 +58,7 @@ class MemberCode:
     threads: int
     shared: int
     waits: bool
-    """Whether the body waits for the launch in front, behind what it reads ahead."""
+    """True if the body waits for the launch in front, behind what it reads ahead."""
 
 
 def part_of(kernel: Kernel) -> MemberCode | str:
@@ -103,7 +103,7 @@ def part_of(kernel: Kernel) -> MemberCode | str:
 
 
 def is_small_map(kernel: Kernel) -> bool:
-    """Whether a map has a point for each lane of a warp, and results that take long and do not need each other."""
+    """True if a map has a point for each lane of a warp, and results that take long and do not need each other."""
     return elements(kernel.domain) <= rows.WARP and len(_apart(kernel)) > 1
 
 

@@ -37,7 +37,7 @@ class Matrix:
     """Where the matrices of an operand lie: row-major, in elements."""
 
     transposed: bool
-    """Whether what lies there by rows is [k, m] for a, [n, k] for b."""
+    """True if what lies there by rows is [k, m] for a, [n, k] for b."""
     leading: int
     """From row to row."""
     outer: int = 0
@@ -80,7 +80,7 @@ def tile_of(problem: ProductProblem) -> _C.ProductTile:
 
 
 def is_panel(tile: _C.ProductTile) -> bool:
-    """Whether a tile is one of those for small results, which are told which block of a part of the grid they have."""
+    """True if a tile is one of those for small results, which are told which block of a part of the grid they have."""
     return tile["header"].endswith("panels.cuh")
 
 

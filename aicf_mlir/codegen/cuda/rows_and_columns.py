@@ -55,9 +55,9 @@ class WalkSchedule:
     """Rows that a block has at the same time."""
     blocks: int
     ahead: bool
-    """Whether the next row is read while this one is computed."""
+    """True if the next row is read while this one is computed."""
     keep: bool
-    """Whether operands that are the same for all rows stay in registers."""
+    """True if operands that are the same for all rows stay in registers."""
 
     @property
     def threads(self) -> int:

@@ -69,7 +69,7 @@ def odd(x: Scalar, value: Scalar) -> Scalar:
 
 
 def all_of(conditions: Sequence[Scalar]) -> Scalar:
-    """Whether all i1 hold."""
+    """True if all i1 hold."""
     result = conditions[0]
     for condition in conditions[1:]:
         result = result & condition

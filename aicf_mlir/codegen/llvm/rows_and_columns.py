@@ -22,7 +22,7 @@ LEAST_BLOCKS = 8
 
 
 def walks_together(kernel: Kernel) -> bool:
-    """Whether one walk computes both: from some blocks of rows on, whose values wait on the stack."""
+    """True if one walk computes both: from some blocks of rows on, whose values wait on the stack."""
     both = together(kernel)
     plan, columns = row_plan(both.rows, both.fed), Columns.of(both.columns)
     if not elements(kernel.domain) or columns.blocks < LEAST_BLOCKS or split_of(both.rows) is not None:

@@ -46,7 +46,7 @@ class HeadsOp(NNOp, abc.ABC):
     mask = opt_operand_def(TensorType)
     """[B, H, Tq, Tk], or 1 in their place: whether a query sees a key, or what is added to its score."""
     causal = prop_def(BoolAttr, default_value=bool_attr(False))
-    """Whether query i sees the keys 0 to i alone."""
+    """True if query i sees the keys 0 to i alone."""
     scale = prop_def(FloatAttr.constr(f64))
 
     @property

@@ -35,7 +35,7 @@ def replace(rewriter: PatternRewriter, op: ValueOp, new: ValueOp | SSAValue) -> 
 
 
 def is_constant(value: SSAValue, number: float) -> bool:
-    """Whether `value` is an nn.constant of that number."""
+    """True if `value` is an nn.constant of that number."""
     return isinstance(op := value.owner, ConstantOp) and op.value.value.data == number
 
 
@@ -202,7 +202,7 @@ class ConcatOfSplit(RewritePattern):
 
 
 def swaps_last_two(op: TransposeOp) -> bool:
-    """Whether the transpose swaps the last two dimensions and keeps the others."""
+    """True if the transpose swaps the last two dimensions and keeps the others."""
     perm = list(op.perm.get_values())
     last = len(perm) - 1
     return last >= 1 and perm == [*range(last - 1), last, last - 1]

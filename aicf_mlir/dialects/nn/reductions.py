@@ -88,7 +88,7 @@ class Reduction:
     parameters: Mapping[str, float] = field(default_factory=dict[str, float])
     indexed: bool = False
     of_one: bool = True
-    """Whether of one element the result is that element, and its cotangent that of the element, at a NaN too."""
+    """True if of one element the result is that element, and its cotangent that of the element, at a NaN too."""
     of_single: Formula | None = None
     """What it is of one element, where `formula` of it may overflow."""
 
@@ -175,7 +175,7 @@ def argmin(x: Scalar, dim: int) -> Scalar:
 
 
 def extreme(x: Scalar, y: Scalar) -> Scalar:
-    """Whether x is the extreme y of its row: a NaN is, beside whatever."""
+    """True if x is the extreme y of its row: a NaN is, beside whatever."""
     return x.equal(y) | x.is_nan() if x.is_float else x.equal(y)
 
 

@@ -53,7 +53,7 @@ class Windows:
         return {name: ints_attr(getattr(self, name)) for name in NUMBERS}
 
     def is_cut(self, d: int) -> bool:
-        """Whether only every `spread`-th position can have an element, counted from one that depends on the window."""
+        """True if only every `spread`-th position can have an element, counted from one that depends on the window."""
         return self.spread[d] > 1 and self.stride[d] == 1 and self.dilation[d] == -1
 
     @property
@@ -127,7 +127,7 @@ def inside(at: Scalar, first: int, last: int, size: int, holds: list[Scalar]) ->
 
 
 def every(conditions: Sequence[Scalar]) -> Scalar | None:
-    """Whether all hold; None of none."""
+    """True if all hold; None of none."""
     found: Scalar | None = None
     for each in conditions:
         found = each if found is None else found & each

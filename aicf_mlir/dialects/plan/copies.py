@@ -59,7 +59,7 @@ def casts_of(launch: LaunchOp, slots: Mapping[str, SlotOp], bodies: Bodies) -> l
 
 
 def is_cast(body: Body, narrow: str) -> bool:
-    """Whether a body does nothing but round to `narrow`, as writing its result does."""
+    """True if a body does nothing but round to `narrow`, as writing its result does."""
     if body.args != ("f32",) or body.results != (len(body.lines),):
         return False
     return all(
@@ -113,7 +113,7 @@ def results_of(launch: LaunchOp, bodies: Bodies) -> list[list[tuple[str, int]]]:
 
 
 def is_once(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> bool:
-    """Whether a replay runs `launch` in its first step only."""
+    """True if a replay runs `launch` in its first step only."""
     return bool(launch.writes) and all(slots[name].role.data == COPY for name in launch.writes)
 
 

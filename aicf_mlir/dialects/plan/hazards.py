@@ -23,7 +23,7 @@ class Range(NamedTuple):
     end: int
 
     def overlaps(self, other: Range) -> bool:
-        """Whether the two have a byte in common."""
+        """True if the two have a byte in common."""
         return self.space == other.space and self.begin < other.end and other.begin < self.end
 
 
@@ -137,7 +137,7 @@ class Reach:
         return self._before[launch]
 
     def __contains__(self, pair: tuple[int, int]) -> bool:
-        """Whether `(early, late)`: launch `early` is complete before launch `late` starts."""
+        """True if `(early, late)`: launch `early` is complete before launch `late` starts."""
         early, late = pair
         return bool(self._before[late] >> early & 1)
 

@@ -151,7 +151,7 @@ class Bufferizer:
         return owner
 
     def may_be_in_place(self, value: SSAValue, argument: BlockArgument) -> bool:
-        """Whether the update `value` of an argument may be written to its slot."""
+        """True if the update `value` of an argument may be written to its slot."""
         return value is not argument and self.uses.may_replace(self.launched(value), argument)
 
     def place_update(self, value: SSAValue, argument: BlockArgument) -> None:
@@ -237,7 +237,7 @@ class Bufferizer:
         return self.table.temporary(("i8", (nbytes,)), f"{launch}.workspace").symbol
 
     def updates(self, op: KernelOp) -> bool:
-        """Whether the launch of `op` writes to the slot of an argument."""
+        """True if the launch of `op` writes to the slot of an argument."""
         return any(self.slot_of[result].role.data in KEPT_ROLES for result in op.results)
 
     def reused(self, op: KernelOp, result: OpResult, taken: set[str]) -> SlotOp | None:

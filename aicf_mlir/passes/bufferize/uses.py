@@ -43,7 +43,7 @@ class Uses:
         self._last_read[self.owner_of(value)] = AT_THE_END
 
     def may_replace(self, result: OpResult, owner: SSAValue) -> bool:
-        """Whether `result` may be written to the memory of `owner`.
+        """True if `result` may be written to the memory of `owner`.
 
         It may if it fits, nothing reads that memory later, and its own op does not, or can work in place.
         """

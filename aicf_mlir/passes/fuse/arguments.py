@@ -44,7 +44,7 @@ def fuse_arguments(function: FuncOp, bodies: Bodies, most: int) -> None:
 
 
 def is_of_arguments(member: Member) -> bool:
-    """Whether `member` reads arguments of the function, and nothing else."""
+    """True if `member` reads arguments of the function, and nothing else."""
     return all(isinstance(access.root.owner, Block) for access in member.operands)
 
 
@@ -68,7 +68,7 @@ def free(fusion: SegmentFusion, members: list[Member], most: int) -> list[Member
 
 
 def is_read_behind(fusion: SegmentFusion, op: Operation, place: int) -> bool:
-    """Whether all results of `op` are read at this place or behind it."""
+    """True if all results of `op` are read at this place or behind it."""
     return all(
         any(fusion.position[reader] >= place for reader in readers_of(result)) for result in op.results
     )

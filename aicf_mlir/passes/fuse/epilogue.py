@@ -65,7 +65,7 @@ class EpilogueFusion:
                 remark(op, f"is not fused into {product.name}: {reason}", *notes)
 
     def is_reduced(self, member: Member) -> bool:
-        """Whether only reductions read `member`: one of them will compute it where it reads the product."""
+        """True if only reductions read `member`: one of them will compute it where it reads the product."""
         readers = [member_of(op, self.bodies) for result in member.results for op in readers_of(result)]
         return all(reader is not None and reader.kind != "map" for reader in readers)
 
@@ -101,7 +101,7 @@ class EpilogueFusion:
         return sorted(found, key=lambda op: -self.position[op])
 
     def stands_at_product(self, product: KernelOp, member: Member, own: Epilogue) -> bool:
-        """Whether all that `member` reads beside the product is made before it."""
+        """True if all that `member` reads beside the product is made before it."""
         others = [access.root for access in member.operands if access.root not in own.results]
         return all(self.made(root) < self.position[product] for root in others)
 
@@ -235,7 +235,7 @@ def fuse_epilogues(function: FuncOp, bodies: Bodies, library: Library, last: boo
 
 
 def reads_elements(member: Member, own: Epilogue) -> bool:
-    """Whether what `member` reads of the product it reads where it is."""
+    """True if what `member` reads of the product it reads where it is."""
     read = [access.layout for access in member.operands if access.root in own.results]
     return all(layout is not None and is_same(layout, member.domain) for layout in read)
 

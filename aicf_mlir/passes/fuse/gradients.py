@@ -85,5 +85,5 @@ def reads_of(value: SSAValue) -> Iterator[Use]:
 
 
 def is_gradient(use: Use) -> bool:
-    """Whether an update reads it as a gradient."""
+    """True if an update reads it as a gradient."""
     return isinstance(use.operation, KernelOp) and use.index in gradients_of(use.operation)

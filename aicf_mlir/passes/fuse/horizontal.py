@@ -94,7 +94,7 @@ class HorizontalFusion:
         groups.append(Group([op], at, blocks))
 
     def stands(self, ops: Iterable[KernelOp], group: Group, place: int) -> bool:
-        """Whether launches may stand at a place of the text, as parts of a group."""
+        """True if launches may stand at a place of the text, as parts of a group."""
         for op in ops:
             made = (self.made(value) for value in op.operands)
             if any(where >= place for where in made):

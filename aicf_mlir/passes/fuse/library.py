@@ -23,7 +23,7 @@ class Library:
         }
 
     def runs(self, op: KernelOp) -> bool:
-        """Whether `op` is a product that a kernel of the library runs."""
+        """True if `op` is a product that a kernel of the library runs."""
         if "+" not in self.target or isinstance(op, GeneratedOp):
             return False
         try:
@@ -32,7 +32,7 @@ class Library:
             return False
 
     def keeps(self, product: KernelOp, fused: KernelOp) -> bool:
-        """Whether `fused` may take the place of `product`; else it is erased. The last epilogues say so."""
+        """True if `fused` may take the place of `product`; else it is erased. The last epilogues say so."""
         if not self.runs(product) or self.runs(fused):
             return True
         fused.erase()

@@ -65,13 +65,13 @@ def write_losses_as_loops(function: FuncOp, bodies: Bodies) -> None:
 
 
 def is_walked(op: KernelOp) -> bool:
-    """Whether its prediction has elements, and a dimension to walk along."""
+    """True if its prediction has elements, and a dimension to walk along."""
     shape = next(shape_of(op.ins[name][0]) for name in PREDICTION if op.ins.get(name))
     return bool(shape) and prod(shape) > 0
 
 
 def is_gradient(op: KernelOp, other: KernelOp, position: Mapping[Operation, int]) -> bool:
-    """Whether `other` is the gradient of the cross entropy `op`, and can stand where that does."""
+    """True if `other` is the gradient of the cross entropy `op`, and can stand where that does."""
     if not isinstance(op, kernel.CrossEntropyOp) or not isinstance(other, kernel.CrossEntropyGradOp):
         return False
     made = other.ins["dloss"][0].owner

@@ -114,7 +114,7 @@ class SegmentFusion:
         batches.append(own)
 
     def is_made_before(self, member: Member, place: int) -> bool:
-        """Whether all that `member` reads is there in front of this place."""
+        """True if all that `member` reads is there in front of this place."""
         return all(self.made(access.root) < place for access in member.operands)
 
     def made(self, root: SSAValue) -> int:
@@ -170,7 +170,7 @@ class SegmentFusion:
 
 
 def is_candidate(member: Member) -> bool:
-    """Whether one text can walk it beside others: what looks nothing up, of elements that lie without gaps.
+    """True if one text can walk it beside others: what looks nothing up, of elements that lie without gaps.
 
     That is a map, or a reduction of all elements to numbers.
     """
@@ -214,7 +214,7 @@ def bytes_of(value: SSAValue) -> int:
 
 
 def is_returned(value: SSAValue) -> bool:
-    """Whether it has a slot of its own."""
+    """True if it has a slot of its own."""
     return any(isinstance(reader, ReturnOp) for reader in readers_of(value))
 
 

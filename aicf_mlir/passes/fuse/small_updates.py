@@ -85,7 +85,7 @@ class SmallUpdateFusion(UpdateFusion):
         return types == {"f32"} and tensor_spec(gradient)[0] in ("f32", *NARROW)
 
     def is_small_product(self, value: SSAValue) -> bool:
-        """Whether a value is a product that the tiles of small results compute."""
+        """True if a value is a product that the tiles of small results compute."""
         op = value.owner
         if not isinstance(op, kernel.GemmOp) or len(shape_of(value)) != 2:
             return False
@@ -152,7 +152,7 @@ class SmallUpdateFusion(UpdateFusion):
 
 
 def is_small_sum(gradient: SSAValue) -> bool:
-    """Whether a gradient is the sum of few rows."""
+    """True if a gradient is the sum of few rows."""
     op = gradient.owner
     if not isinstance(op, kernel.ReduceSumOp):
         return False

@@ -57,7 +57,7 @@ class UpdateFusion:
     """The updates of one function."""
 
     WAITS: ClassVar = True
-    """Whether only what an update reads beside the gradient is worth it."""
+    """True if only what an update reads beside the gradient is worth it."""
     MAKES: ClassVar = "what one product gives"
     """How a gradient is made."""
 
@@ -101,11 +101,11 @@ class UpdateFusion:
         return next((reason for reason, holds in conditions.items() if holds), "")
 
     def is_made(self, gradient: SSAValue) -> bool:
-        """Whether a launch makes the gradient that can be one with the update."""
+        """True if a launch makes the gradient that can be one with the update."""
         return isinstance(gradient.owner, kernel.GemmOp)
 
     def has_types(self, update: KernelOp, gradient: SSAValue) -> bool:
-        """Whether bodies compute an update of these element types."""
+        """True if bodies compute an update of these element types."""
         return tensor_spec(gradient)[0] == "f32"
 
     def fuse(self, update: KernelOp, product: KernelOp) -> None:
@@ -260,7 +260,7 @@ def readers_of(value: SSAValue) -> Iterator[Operation]:
 
 
 def is_of_arguments(op: Operation | Block) -> bool:
-    """Whether this is a launch of the optimizer that could stand at the beginning."""
+    """True if this is a launch of the optimizer that could stand at the beginning."""
     if not isinstance(op, KernelOp) or op.op_name not in LAUNCHES:
         return False
     return all(isinstance(value.owner, Block) for value in op.operands)

@@ -47,7 +47,7 @@ def updates(function: FuncOp) -> list[Operation]:
 
 
 def is_loop(op: Operation) -> bool:
-    """Whether `op` is a launch of the optimizer, or one without products, such as a norm."""
+    """True if `op` is a launch of the optimizer, or one without products, such as a norm."""
     loops = {*LAUNCHES, *FORMULAS, *ROWS, "copy", "reduce_sum"}
     generated = isinstance(op, GeneratedOp) and not isinstance(op, kernel.GemmMapOp | kernel.BackToBackOp)
     return generated or (isinstance(op, KernelOp) and op.op_name in loops)

@@ -18,7 +18,7 @@ def view_chain(value: SSAValue) -> list[SSAValue]:
 
 
 def used_once(chain: list[SSAValue]) -> bool:
-    """Whether the values of a chain have no use but the next link, or the one use of the first."""
+    """True if the values of a chain have no use but the next link, or the one use of the first."""
     return all(value.has_one_use() for value in chain)
 
 

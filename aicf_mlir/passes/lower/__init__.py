@@ -67,7 +67,7 @@ class ApplyRule(RewritePattern):
 
 
 def of_floats(op: Operation) -> bool:
-    """Whether the prebuilt kernels compute it: none gives integers, reads booleans or repeats what a gradient takes."""
+    """True if the prebuilt kernels compute it: none gives integers, reads booleans or repeats what a gradient takes."""
     if any(element_type(operand) == i1 for operand in op.operands) or not all(map(is_float, op.results)):
         return False
     return type(op) not in elementwise.RULES or len({shape_of(operand) for operand in op.operands}) == 1

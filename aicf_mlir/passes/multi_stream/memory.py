@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ways_to_share(program: ProgramOp) -> Iterator[Callable[[Block, Block], bool]]:
-    """Whether two temporaries of a plan without addresses may not share bytes: two answers, the one that needs more memory first.
+    """True if two temporaries of a plan without addresses may not share bytes: two answers, the one that needs more memory first.
 
     By the first, no launch waits for another that it does not wait for anyhow: through `after`, or on its branch. By the
     second it may wait for one that is expected to be complete when it starts, so that nothing is expected to end later.

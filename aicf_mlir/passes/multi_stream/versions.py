@@ -26,7 +26,7 @@ class Overwrite:
     """The other launches that write or read the old value."""
 
     def waits_for_nothing_more(self, order: Reach) -> bool:
-        """Whether all that use the old value are complete by then anyhow."""
+        """True if all that use the old value are complete by then anyhow."""
         return all((user, self.launch) in order for user in self.users)
 
 

@@ -30,7 +30,7 @@ class Block:
     views: tuple[str, ...]
     """The slots that see this memory in another shape, or a part of it."""
     is_workspace: bool
-    """Whether it is scratch memory of one launch."""
+    """True if it is scratch memory of one launch."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Bar:
     lane: int
     """The branch; in a plan without any 0 is the lane of the longest path."""
     is_critical: bool
-    """Whether it is on the longest path of the plan."""
+    """True if it is on the longest path of the plan."""
     after: tuple[int, ...]
     """The launches that it waits for, by index."""
     by_reuse: frozenset[int]
@@ -49,7 +49,7 @@ class Schedule:
     program: ProgramOp
     bars: tuple[Bar, ...]
     is_timed: bool
-    """Whether lengths are seconds."""
+    """True if lengths are seconds."""
     has_branches: bool
     depth_apart: float
     """The longest path if no two slots shared memory."""

@@ -173,7 +173,7 @@ class _Drawing:
         return y
 
     def _is_in(self, bar: Bar, scale: Scale) -> bool:
-        """Whether a part of `bar` lies in the row; of a bar without length, its start."""
+        """True if a part of `bar` lies in the row; of a bar without length, its start."""
         return bar.start < scale.end and (bar.end > scale.begin or bar.start >= scale.begin)
 
     def _row(self, shown: list[Bar], scale: Scale, y: float) -> float:

@@ -111,7 +111,7 @@ def logit_gradient(g: Scalar, x: Scalar, y: Scalar, eps: float) -> Scalar:
 
 
 def shrinks(x: Scalar, lambd: float) -> Scalar:
-    """Whether x is between -lambd and lambd, which torch compares as a number of x's type."""
+    """True if x is between -lambd and lambd, which torch compares as a number of x's type."""
     bound = x.number(lambd)
     return (x >= -bound) & (x <= bound)
 

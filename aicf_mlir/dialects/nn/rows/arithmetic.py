@@ -52,7 +52,7 @@ def fmod(x: Scalar, y: Scalar) -> Scalar:
 
 
 def differ_in_sign(rest: Scalar, y: Scalar) -> Scalar:
-    """Whether a remainder must move by one divisor to have its sign."""
+    """True if a remainder must move by one divisor to have its sign."""
     return rest.differs(0) & ((rest < 0) ^ (y < 0))
 
 

@@ -40,7 +40,7 @@ class Sum:
 
     @property
     def is_total(self) -> bool:
-        """Whether it is one number."""
+        """True if it is one number."""
         return self.member.kind == "rowwise"
 
 
@@ -101,7 +101,7 @@ class Chain:
 
 
 def is_narrow_product(op: Operation, rows: int) -> bool:
-    """Whether `op` may be the first of a chain: many rows of a dense matrix of 16 bits, times a small one."""
+    """True if `op` may be the first of a chain: many rows of a dense matrix of 16 bits, times a small one."""
     if not isinstance(op, kernel.GemmOp) or op.kernel_id is not None or op.attrs.get("trans_a"):
         return False
     (a,), (b,) = op.ins["a"], op.ins["b"]
@@ -160,11 +160,11 @@ class Growth:
             self.chain.ended_by = op
 
     def is_beyond(self, op: Operation, roots: set[SSAValue]) -> bool:
-        """Whether it reads what is made outside of the chain from its values."""
+        """True if it reads what is made outside of the chain from its values."""
         return bool(self.beyond & (roots | set(op.operands)))
 
     def is_next(self, op: Operation) -> bool:
-        """Whether `op` multiplies a value of the last link, as it is."""
+        """True if `op` multiplies a value of the last link, as it is."""
         links = self.chain.links
         if not 0 < len(links) < self.most or not is_narrow_product(op, self.rows):
             return False
@@ -178,7 +178,7 @@ class Growth:
         return same and whole and by not in self.link_of
 
     def joins(self, op: Operation) -> bool:
-        """Whether `op` has become a part of the latest link that it reads."""
+        """True if `op` has become a part of the latest link that it reads."""
         member = member_of(op, self.bodies)
         if member is None or member.body.dims or any(map(is_table, member.body.args)):
             return False
@@ -243,7 +243,7 @@ class Growth:
             links.pop()
 
     def is_in_place(self, access: Access, link: ChainLink) -> bool:
-        """Whether an operand is a constant, comes from outside, or is a value of as many columns, read element by element."""
+        """True if an operand is a constant, comes from outside, or is a value of as many columns, read element by element."""
         if access.layout is None or constant_of(access) is not None:
             return constant_of(access) is not None
         if access.root not in self.link_of:
@@ -264,7 +264,7 @@ def before_cast(first: KernelOp, ops: Sequence[Operation]) -> SSAValue | None:
 
 
 def is_over_rows(op: Operation) -> bool:
-    """Whether it is a product over the rows, the gradient of a weight: what a chain leaves to others by design."""
+    """True if it is a product over the rows, the gradient of a weight: what a chain leaves to others by design."""
     return isinstance(op, kernel.GemmOp) and bool(op.attrs.get("trans_a"))
 
 

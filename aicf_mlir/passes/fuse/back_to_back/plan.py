@@ -54,7 +54,7 @@ class Value:
 
 
 def is_plain(total: Sum) -> bool:
-    """Whether it is nothing but the sums of columns."""
+    """True if it is nothing but the sums of columns."""
     return not total.is_total and len(total.behind.lines) == 1
 
 
@@ -214,7 +214,7 @@ class ChainPlan:
 
     @property
     def writes_a(self) -> bool:
-        """Whether somebody else reads a as it is rounded here."""
+        """True if somebody else reads a as it is rounded here."""
         return self.a is not self.rounded and any(op not in self.ops for op in readers_of(self.rounded))
 
     @property

@@ -98,7 +98,7 @@ def why_not(cluster: Cluster) -> str:
 
 
 def reduces_few_rows(cluster: Cluster) -> bool:
-    """Whether many threads must share a row to be many; the one row of a whole sum always."""
+    """True if many threads must share a row to be many; the one row of a whole sum always."""
     head = cluster.head
     few = not head.kept or (prod(head.kept) < FEW_ROWS and prod(head.domain) > LARGE)
     return head.kind == "rowwise" and few

@@ -134,14 +134,14 @@ class Clustering:
         yield member
 
     def reads_alone(self, member: Member) -> bool:
-        """Whether nothing else reads what `member` computes again, so that one launch becomes none."""
+        """True if nothing else reads what `member` computes again, so that one launch becomes none."""
         before = {access.root for access in self.loops[member.op].operands}
         gone = before - {access.root for access in member.operands}
         readers = {root: (*self.readers(root), *self.again.get(root, ())) for root in gone}
         return all(reader is member.op for root in gone for reader in readers[root])
 
     def join(self, member: Member) -> bool:
-        """Whether a cluster has taken it in."""
+        """True if a cluster has taken it in."""
         has_cheap = any(self.cheap_source(access.root) for access in member.operands)
         for cluster in self.candidates(member):
             for version in self.versions(cluster, member) if has_cheap else (member,):
@@ -223,7 +223,7 @@ class Clustering:
                     yield op, source, reason
 
     def goes_on(self, cluster: Cluster) -> bool:
-        """Whether anything but its members reads a value of the domain's shape that follows a reduction.
+        """True if anything but its members reads a value of the domain's shape that follows a reduction.
 
         One that follows none can be written on the way; but it goes to the product that it may be the epilogue of, which
         leaves one phase less between the product and its readers, so until the `last` run those count too. What leads to
@@ -250,7 +250,7 @@ class Clustering:
         return at
 
     def made_before(self, root: SSAValue, cluster: Cluster) -> bool:
-        """Whether `root` is a value of `cluster`, or there when it starts."""
+        """True if `root` is a value of `cluster`, or there when it starts."""
         op = root.owner
         if not isinstance(op, Operation) or isinstance(op, kernel.ConstantOp):
             return True
@@ -275,13 +275,13 @@ class Clustering:
         return self._readers[value]
 
     def is_free(self, op: Operation) -> bool:
-        """Whether a copy moves elements for members only, which all look through it."""
+        """True if a copy moves elements for members only, which all look through it."""
         if not isinstance(op, kernel.CopyOp) or op.results[0] in self.roots or op in self.loops:
             return False
         return all(self.is_looked_through(use.operation) for use in op.results[0].uses)
 
     def is_looked_through(self, op: Operation) -> bool:
-        """Whether `op` is a member, or moves elements for members only."""
+        """True if `op` is a member, or moves elements for members only."""
         if isinstance(op, kernel.ReshapeOp | kernel.ViewOp):
             return op.output not in self.roots and all(
                 self.is_looked_through(use.operation) for use in op.output.uses
@@ -296,7 +296,7 @@ def clusters_of(function: FuncOp, bodies: Bodies, last: bool) -> list[Cluster]:
 
 
 def _rewritten(member: Member) -> bool:
-    """Whether a lone generated launch reads through a copy, or a constant."""
+    """True if a lone generated launch reads through a copy, or a constant."""
     if len(member.operands) != len(member.op.operands) or {a.root for a in member.operands} - roots_of(
         member.op
     ):
@@ -315,7 +315,7 @@ def roots_of(op: Operation) -> set[SSAValue]:
 
 
 def _is_copied(value: SSAValue, root: SSAValue) -> bool:
-    """Whether a copy lies between `root` and what is read of it."""
+    """True if a copy lies between `root` and what is read of it."""
     while value is not root and isinstance(op := value.owner, MOVES):
         if isinstance(op, kernel.CopyOp):
             return True

@@ -104,7 +104,7 @@ class Emission:
             self.hand_over(value, result, anchor)
 
     def is_read_outside(self, value: SSAValue) -> bool:
-        """Whether what stays reads `value`: no member of a cluster, which `readers` knows, and nothing that they look through."""
+        """True if what stays reads `value`: no member of a cluster, which `readers` knows, and nothing that they look through."""
         for use in value.uses:
             op = use.operation
             if op in self.members:

@@ -1,4 +1,4 @@
-"""Whether a member walks the domain of a cluster, or what the cluster keeps of it; if not, why.
+"""True if a member walks the domain of a cluster, or what the cluster keeps of it; if not, why.
 
 A reason is a sentence of which the member is the subject, and the cluster "the other"; it is empty where this way to
 fit is none for launches of these kinds.
@@ -120,13 +120,13 @@ def _beside(cluster: Cluster, member: Member) -> Fit | str:
 
 
 def is_sum(member: Member) -> bool:
-    """Whether a colwise member gives sums of its columns and nothing of the domain's shape."""
+    """True if a colwise member gives sums of its columns and nothing of the domain's shape."""
     ops = {line.op for line in member.body.lines if line.op in REDUCTIONS}
     return all(member.narrow) and ops <= {"scalar.sum"}
 
 
 def is_wide(access: Access) -> bool:
-    """Whether an operand has an element of its own for each point, and is no small part of what is read."""
+    """True if an operand has an element of its own for each point, and is no small part of what is read."""
     layout = access.layout
     return layout is not None and all(
         stride or size == 1 for size, stride in zip(layout.shape, layout.strides, strict=True)
@@ -134,12 +134,12 @@ def is_wide(access: Access) -> bool:
 
 
 def is_same(layout: Layout, domain: Sequence[int]) -> bool:
-    """Whether a value that has the shape of `domain` is read where it is."""
+    """True if a value that has the shape of `domain` is read where it is."""
     return layout.is_dense and layout.count == prod(domain)
 
 
 def is_repeated(layout: Layout, domain: Sequence[int], reduced: int, kind: str) -> bool:
-    """Whether a value of the kept dimensions is read once for each point of what is reduced."""
+    """True if a value of the kept dimensions is read once for each point of what is reduced."""
     rank = len(domain)
     kept = domain[reduced:] if kind == "colwise" else domain[: rank - reduced]
     zeros, dense = (0,) * reduced, dense_strides(kept)

@@ -96,7 +96,7 @@ def resolve(value: SSAValue) -> Access:
 
 
 def _moves(op: KernelOp) -> bool:
-    """Whether a copy keeps the element type and gives a tensor of its own."""
+    """True if a copy keeps the element type and gives a tensor of its own."""
     same = tensor_spec(op.operands[0])[0] == tensor_spec(op.results[0])[0]
     return same and not shares_block(op.results[0].type)
 
@@ -226,14 +226,14 @@ def composed(reader: Member, index: int, source: Member, value: SSAValue) -> Mem
 
 
 def compares_elements(reader: Member, index: int) -> bool:
-    """Whether a body compares numbers and reads the tensor of its operand `index` in another place too."""
+    """True if a body compares numbers and reads the tensor of its operand `index` in another place too."""
     root = reader.operands[index].root
     again = sum(access.root is root for access in reader.operands) > 1
     return again and any(line.op == "arith.cmpf" for line in reader.body.lines)
 
 
 def is_cheap(member: Member) -> bool:
-    """Whether computing it again costs no more than reading it: a few operations on two operands at most."""
+    """True if computing it again costs no more than reading it: a few operations on two operands at most."""
     if member.kind != "map" or member.body.operations > FEW_LINES:
         return False
     read = {access.root for access in member.operands if constant_of(access) is None}
@@ -245,7 +245,7 @@ def is_cheap(member: Member) -> bool:
 
 
 def divides(body: Body) -> bool:
-    """Whether it divides by what is no constant: on a GPU a row that shares its divisor is multiplied by the reciprocal."""
+    """True if it divides by what is no constant: on a GPU a row that shares its divisor is multiplied by the reciprocal."""
     first = len(body.args)
     divisors = [line.args[1] for line in body.lines if line.op == "arith.divf"]
     return any(value < first or body.lines[value - first].op != "arith.constant" for value in divisors)
@@ -257,7 +257,7 @@ COSTLY = TRANSCENDENTAL | {"scalar.load"}
 
 
 def is_one_element(access: Access) -> bool:
-    """Whether all points of a domain of several read the same: to be read beside it saves nothing."""
+    """True if all points of a domain of several read the same: to be read beside it saves nothing."""
     layout = access.layout
     return layout is not None and layout.count > 1 and not any(stride for _, stride in layout.significant)
 

@@ -47,7 +47,7 @@ def add_columns_first(function: FuncOp, bodies: Bodies) -> bool:
 
 
 def _is_large_total(op: GeneratedOp) -> bool:
-    """Whether `op` gives one number, of many elements."""
+    """True if `op` gives one number, of many elements."""
     shape = _domain(op)
     whole = op.attrs["reduced"] == len(shape) and len(op.results) == 1
     return whole and not op.ins["table"] and prod(shape) >= LARGE
@@ -59,7 +59,7 @@ def _domain(op: GeneratedOp) -> list[int]:
 
 
 def _divide(op: GeneratedOp, beside: GeneratedOp, bodies: Bodies) -> bool:
-    """Whether `op` has become two launches."""
+    """True if `op` has become two launches."""
     halves = divided(bodies[op.body_symbol])
     if halves is None:
         return False

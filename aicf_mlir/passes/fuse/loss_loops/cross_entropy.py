@@ -124,7 +124,7 @@ def both(op: KernelOp, grad: KernelOp, bodies: Bodies) -> tuple[list[Operation],
 
 
 def are_one(op: KernelOp, grad: KernelOp) -> bool:
-    """Whether `grad` is the gradient of the loss `op`."""
+    """True if `grad` is the gradient of the loss `op`."""
     same = all(op.ins[name][0] is grad.ins[name][0] for name in ("logits", "target"))
     return same and Rows.of(op) == Rows.of(grad)
 

@@ -37,7 +37,7 @@ FLAGS = (
 
 
 def load_pass(flag: str) -> type[ModulePass]:
-    """The pass class behind `flag`."""
+    """Return the pass class named `flag`."""
     module = importlib.import_module(f"{__name__}.{flag.replace('-', '_')}")
     return getattr(module, flag.title().replace("-", "") + "Pass")
 

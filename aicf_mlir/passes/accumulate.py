@@ -35,16 +35,15 @@ MEANS = ("loss", "grad")
 
 @dataclass(frozen=True)
 class AccumulatePass(ModulePass):
-    """
-    Repeat every function for several micro-batches, one after the other, and return the mean of its losses and gradients.
+    """Repeat every function for several micro-batches, one after the other, and return the mean of its losses and gradients.
 
-    The input "x" becomes the inputs "x.0", "x.1", …. What a function updates (running statistics, the count of random
-    numbers, the status) goes from one to the next; an output "y" becomes the outputs "y.0", "y.1", …. Sums are made in order
-    as soon as a gradient is there, 16-bit numbers in f32, and the mean is rounded once: nothing of one micro-batch but its
-    updates and sums is needed when the next one begins.
+    The input "x" becomes the inputs "x.0", "x.1", …. Values that a function updates (running statistics, the count of random
+    numbers, the status) pass from one micro-batch to the next. An output "y" becomes the outputs "y.0", "y.1", …. Sums are made
+    in order as soon as a gradient exists, 16-bit numbers in f32, and the mean is rounded once. The next micro-batch needs only
+    the updates and sums of the one before.
 
-    Of a scaled loss the scale is divided by the count instead, where the backward pass begins, so that its numbers are as large
-    as those of torch's `scaler.scale(loss / count).backward()`; the sum of its gradients is their mean then.
+    The scale of a scaled loss is divided by the count instead, where the backward pass begins. Its numbers are then as large as
+    those of torch's `scaler.scale(loss / count).backward()`, and the sum of its gradients is their mean.
 
     Options:
       count: how many
@@ -64,7 +63,7 @@ class AccumulatePass(ModulePass):
 
 
 class Accumulation:
-    """Of one function."""
+    """Accumulation for one function."""
 
     def __init__(self, function: func.FuncOp, count: int):
         self.function, self.count = function, count
@@ -104,9 +103,9 @@ class Accumulation:
         """Repeat the body, and return means, what has been carried on, and the outputs of each."""
         inputs = self.inputs()
         carried: dict[SSAValue, SSAValue] = {}
-        """What the arguments that a body updates are by now."""
+        """The current value of each argument that a body updates."""
         found: list[list[SSAValue]] = [[] for _ in self.results]
-        """By result: the last sum, the last update, or the outputs of all micro-batches so far."""
+        """The values found so far, by result: the last sum, the last update, or the outputs of all micro-batches."""
         for number, given in enumerate(inputs):
             values = self.repeat(number, {**carried, **dict(zip(inputs[0], given, strict=True))})
             for (value, label), so_far in zip(self.results, found, strict=True):
@@ -129,7 +128,7 @@ class Accumulation:
         )
 
     def inputs(self) -> list[list[SSAValue]]:
-        """The inputs of each micro-batch, in the signature one micro-batch behind the other."""
+        """The inputs of each micro-batch; the signature has the micro-batches one after the other."""
         function, block = self.function, self.function.body.block
         pairs = list(zip(self.arguments, self.labels, strict=True))
         first = [(argument, label) for argument, label in pairs if label.role == "input"]
@@ -167,7 +166,7 @@ class Accumulation:
     def added(
         self, so_far: Sequence[SSAValue], value: SSAValue, name: str, is_last: bool, *, is_divided: bool
     ) -> SSAValue:
-        """The sum with one more value, emitted where that is made; behind the last the mean."""
+        """The sum with one more value, emitted where the value is made; after the last value, the mean."""
         behind = InsertPoint.after(value.op) if isinstance(value, OpResult) else None
         emitter = Emitter(behind or InsertPoint.before(return_op(self.function)), location_of(value))
         if self.count == 1:

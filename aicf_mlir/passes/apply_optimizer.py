@@ -1,4 +1,4 @@
-"""From gradients to the whole train step: one optim op per parameter, one advance per group."""
+"""Extend a function from gradients to the whole train step: one optim op per parameter, one advance per group."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from aicf_mlir.optimizers.traced import TracedRule
 from aicf_mlir.optimizers.values import Values
 
 CHOICES = {torch_class.option: (torch_class, rule) for torch_class, rule in CLASSES}
-"""By the option `kind`."""
+"""The torch class and the rule for each value of the option `kind`."""
 
 if TYPE_CHECKING:
 

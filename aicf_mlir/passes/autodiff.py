@@ -159,7 +159,9 @@ def find_loss(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) 
 
 
 def values_depending_on(sources: Sequence[SSAValue], ops: Sequence[Operation]) -> set[SSAValue]:
-    """`sources` and the floating-point values that a gradient reaches them from. Only membership is asked of the set."""
+    """The `sources` and all values that depend on them through floating-point values, so that a gradient reaches the sources.
+    Callers only test membership in the set.
+    """
     depending = set(sources)
     for op in ops:
         read = op.wrt if isinstance(op, nn.CustomGradientOp) else op.operands
@@ -201,7 +203,7 @@ class Backward:
                 self.locate(op, since)
 
     def builder(self) -> Builder:
-        """What emits ops before `end`."""
+        """A builder that emits ops before `end`."""
         builder = Builder(InsertPoint.before(self.end))
         builder.operation_insertion_handler.append(self.emitted.append)
         return builder

@@ -1,4 +1,4 @@
-"""An exponential moving average of the parameters, kept beside them: torch.optim.swa_utils.AveragedModel in the step."""
+"""An exponential moving average of the parameters, kept in addition to them: torch.optim.swa_utils.AveragedModel in the step."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.passes.autodiff import refuse
 
 AVERAGE, COUNT = "ema.", "ema"
-"""What the names of averages begin with, before that of the parameter; the name of the number of steps averaged."""
+"""The prefix of an average's name, before the name of the parameter; the name of the number of steps averaged."""
 
 
 @dataclass(frozen=True)
 class AverageWeightsPass(ModulePass):
-    """
-    Keep an average of every parameter of every function, as the buffer "ema." and its name.
+    """Keep an average of every parameter of every function, as the buffer "ema." and its name.
 
-    The first step makes it the parameter as it is behind the update; each further one a + (1 - decay) * (p - a), where p is
-    the parameter behind the update: in f32 at least, rounded once. Its place is behind whatever decides what a parameter is
-    next. The buffer "ema" counts the steps.
+    The first step sets the average a to the parameter after its update. Each further step computes a + (1 - decay) * (p - a),
+    where p is the parameter after the update, in f32 at least, rounded once. The pass belongs after every pass that decides the
+    next value of a parameter. The buffer "ema" counts the steps.
 
     Options:
       decay: how much of the average stays in a step, from 0 to below 1

@@ -42,7 +42,7 @@ class CheckFinitePass(ModulePass):
 
 
 def check(function: func.FuncOp) -> None:
-    """Put one more check behind those of `function`."""
+    """Put one more check after those of `function`."""
     results = list(zip(return_op(function).operands, result_labels(function), strict=True))
     losses = [value for value, label in results if label.role == "loss"]
     gradients = [value for value, label in results if label.role == "grad"]

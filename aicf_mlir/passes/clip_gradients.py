@@ -37,24 +37,23 @@ MAX_NORM, MAX_VALUE = "clip_grad_norm", "clip_grad_value"
 """The names of the limits among the metas."""
 
 EXAMPLES = {MAX_NORM: 1.0, MAX_VALUE: 1.0}
-"""What tools give where a text alone says nothing: 0 would train nothing."""
+"""The limits that tools use if a text gives none: 0 would train nothing."""
 
 NORM = "grad_norm"
 """The name of the norm among the outputs."""
 
 EPSILON = 1e-6
-"""What torch adds to a norm before it divides by it."""
+"""The number that torch adds to a norm before it divides by the norm."""
 
 
 @dataclass(frozen=True)
 class ClipGradientsPass(ModulePass):
-    """
-    Put gradients within limits in the place of the gradients among the results of every function.
+    """Put gradients within limits in the place of the gradients among the results of every function.
 
-    Only gradients that the optimizer uses: those of its param groups in `aicf.optimizer`, all without that attribute. The limits
-    are metas, new last arguments. With `value` each element is brought between -clip_grad_value and clip_grad_value. With
-    `norm`, behind that, all gradients are multiplied by min(clip_grad_norm / (norm + 1e-6), 1), where the norm is that of all
-    their elements together, in f32, or f64 where one of them is of f64; it is a new result, the output "grad_norm".
+    Only gradients that the optimizer uses are limited: the ones of its param groups in `aicf.optimizer`, or all without that
+    attribute. The limits are metas, new last arguments. With `value` each element is clamped to -clip_grad_value and
+    clip_grad_value. With `norm`, after that, all gradients are multiplied by min(clip_grad_norm / (norm + 1e-6), 1). The norm is
+    that of all their elements together, in f32, or in f64 if one of them is f64. It is a new result, the output "grad_norm".
 
     Options:
       value: limit each element
@@ -188,5 +187,5 @@ class Clipping(Emitter):
 
 
 def named(gradient: SSAValue, suffix: str) -> str:
-    """What to call what is made of a gradient: `dw.norm`."""
+    """The name for a value made from a gradient: `dw.norm`."""
     return f"{gradient.name_hint}.{suffix}" if gradient.name_hint else suffix

@@ -16,7 +16,7 @@ from aicf_mlir.ir.interfaces import DecomposableInterface
 from aicf_mlir.passes.lower import RULES
 
 DEEPEST = 32
-"""How often what an op is made of may itself be taken apart."""
+"""The largest depth to which the parts of an op may be decomposed in turn."""
 
 
 @dataclass(frozen=True)

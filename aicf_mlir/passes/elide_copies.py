@@ -1,7 +1,7 @@
-"""Copies that only move elements go: launches read, and write, where the elements lie.
+"""Remove copies that only move elements: launches read and write the elements in their original place.
 
-A launch that reads a copy of a view reads the view itself, and one whose result is copied to its place, as a part of
-a kernel.join or transposed, writes it there, wherever a kernel of the target takes that layout.
+A launch that reads a copy of a view reads the view itself. A launch whose result is copied to its place, as a part of a
+kernel.join or transposed, writes it there. Both need a kernel of the target that takes the layout.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOVES = (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)
 
 @dataclass(frozen=True)
 class Source:
-    """Where the elements of a value come from: those of the dense tensor `base` at `layout`."""
+    """The source of a value's elements: the elements of the dense tensor `base` at `layout`."""
 
     base: SSAValue
     layout: Layout
@@ -48,7 +48,7 @@ def is_move(op: object) -> bool:
 
 
 def sources(value: SSAValue) -> Iterator[Source]:
-    """The dense tensors that `value` has its elements from, the nearest first, each behind one copy or more."""
+    """The dense tensors that `value` has its elements from, the nearest first, each one or more copies away."""
     base, layout, copied = value, Layout.dense(shape_of(value)), False
     while is_move(op := base.owner):
         assert isinstance(op, Operation)
@@ -113,7 +113,7 @@ class CopyElision:
             remark(op, f"reads a copy of {source.base.type}: {reason}")
 
     def type_at(self, source: Source) -> AnyTensor:
-        """The type of what lies at `source`."""
+        """The type of the value at `source`."""
         whole = source.layout.is_dense and source.layout.count == math.prod(shape_of(source.base))
         if whole:
             return with_shape(source.base, source.layout.shape)
@@ -134,7 +134,7 @@ class CopyElision:
         return self._views[key]
 
     def reason(self, op: KernelOp, types: Mapping[SSAValue, AnyTensor]) -> str:
-        """Why no kernel runs `op` with these types in place of its values' own; empty if one does."""
+        """The reason why no kernel runs `op` with these types in place of its values' own; empty if one does."""
 
         def specs(values: Sequence[SSAValue]) -> list[registry.OperandSpec]:
             return [spec_of_type(types[v]) if v in types else operand_spec(v) for v in values]
@@ -178,7 +178,9 @@ class CopyElision:
                 erase_way(copy)
 
     def write_in_place(self, copy: KernelOp) -> None:
-        """Have the launch behind `copy` write its result to where the copy has it, if a kernel and all readers take that."""
+        """Have the launch that makes the source of `copy` write its result to the copy's place, if a kernel and all readers take
+        that.
+        """
         result = copy.results[0]
         join = kernel.join_of(result)
         if join is not None and not result.has_one_use():
@@ -244,7 +246,7 @@ def apart(place: Layout, parts: Sequence[SSAValue]) -> bool:
 
 
 def writer_of(copy: KernelOp) -> tuple[OpResult, Layout, Operation] | None:
-    """The result of a launch that `copy` moves, where it would lie to be in place at once, and its first move.
+    """The launch result that `copy` moves, the layout it would need to be in place at once, and its first move.
 
     None where the moves between leave elements out, or repeat some, or something else reads what is between.
     """

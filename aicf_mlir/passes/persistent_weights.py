@@ -1,11 +1,11 @@
-"""Casts of parameters and of the batch are kept: what updates a parameter writes its f16 or bf16 too, and a replay casts once.
+"""Casts of parameters and of the batch are kept: an update of a parameter writes its f16 or bf16 too, and a replay casts once.
 
-Mixed precision casts each parameter in each step. Here the result of such a cast becomes a slot of role copy, which lasts
-from step to step (`dialects/plan/copies.py`), and the update writes it beside the parameter: 2 bytes an element, where the
-cast moves 6 and is a launch. A batch is cast where it is loaded, in the first step of a call. That step casts the parameters
-all the same, since the host may have changed anything.
+Mixed precision casts each parameter in each step. The result of such a cast becomes a slot of role copy, which lasts from step to
+step (`dialects/plan/copies.py`), and the update writes it together with the parameter. This costs 2 bytes an element; the cast
+moves 6 and is a launch. A batch is cast where it is loaded, in the first step of a call. That step casts the parameters all the
+same, since the host may have changed anything.
 
-A cast stays as it is where something reads it behind the update, or where the launch that updates cannot write it.
+A cast stays unchanged if something reads it after the update, or if the launch that updates cannot write it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Keeper:
         self.bodies = self.selection.bodies
         self.touching: dict[str, list[LaunchOp]] = {}
         self.writing: dict[str, list[LaunchOp]] = {}
-        """By a slot with memory of its own, the launches of the plan as it came that touch that memory, and that write it."""
+        """For each slot with memory of its own, the launches of the original plan that touch that memory, and the ones that write
+        it.
+        """
         for launch in self.launches:
             for found, names in ((self.touching, launch.touched), (self.writing, launch.writes)):
                 for root in roots(names, self.slots):
@@ -83,7 +85,7 @@ class Keeper:
             order_launches(self.program.launches, self.slots)
 
     def lasting(self, launch: LaunchOp) -> list[Cast]:
-        """What `launch` casts that may last: nothing else writes it, and nothing reads it behind the update."""
+        """The casts of `launch` that may last: nothing else writes them, and nothing reads them after the update."""
         casts = casts_of(launch, self.slots, self.bodies) or []
         return [cast for cast in casts if self.may_last(launch, cast)]
 
@@ -100,11 +102,11 @@ class Keeper:
         return alone and len(updates) <= 1 and all(self.position[u] > last for u in updates)
 
     def update_of(self, cast: Cast) -> LaunchOp | None:
-        """What updates the source of a cast; None where nothing does."""
+        """The launch that updates the source of a cast; None if there is none."""
         return next(iter(self.writing.get(cast.source, [])), None)
 
     def written_as(self, update: LaunchOp, cast: Cast) -> str | None:
-        """What `update` calls the source of a cast, whole but perhaps in another shape; None where it is not one slot."""
+        """The name of the cast's source in `update`, whole but perhaps in another shape; None if it is not one slot."""
         names = [name for name in update.writes if self.slots[name].root == cast.source]
         return names[0] if len(names) == 1 and self.slots[names[0]].layout is None else None
 
@@ -133,7 +135,7 @@ class Keeper:
         return symbol
 
     def of_kernel(self, update: LaunchOp, by_source: Mapping[str, str]) -> LaunchOp | None:
-        """Of a kernel of the runtime, which has a result for them."""
+        """The update as a kernel of the runtime, which has a result for the casts."""
         outs, p = {name: list(slots) for name, slots in update.outs.items()}, update.outs["p"]
         if outs.get(COPY) or any(source not in p for source in by_source):
             return None
@@ -143,7 +145,7 @@ class Keeper:
         return self.made(update, update.symbol, update.ins, outs, values)
 
     def of_body(self, update: LaunchOp, by_source: Mapping[str, str]) -> LaunchOp | None:
-        """Of a generated one, whose body gives the value of a result once more, rounded; of each segment alike."""
+        """The update as a generated kernel. Its body gives a result's value once more, rounded; the same holds for each segment."""
         (symbol,) = update.bodies
         body = self.bodies[symbol]
         builder = Builder(body.args)

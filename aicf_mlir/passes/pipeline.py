@@ -67,7 +67,7 @@ def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:
 
 
 def describe_pass(flag: str, passes: PassTable | None = None) -> str:
-    """What a pass of `passes` (those of the tree) does, in one line."""
+    """Describe a pass of `passes` (default: those of the tree) in one line."""
     if (stock := STOCK_PASSES.get(flag)) is not None:
         return stock.meaning
     table = available_passes() if passes is None else passes
@@ -91,7 +91,7 @@ class AfterPass(Protocol):
 
 
 def parse_passes(text: str, passes: PassTable | None = None) -> tuple[ModulePass, ...]:
-    """What `text` describes, of `passes` (those of the tree); raises `PassSpecError`."""
+    """Parse `text` to passes of `passes` (default: those of the tree); raise `PassSpecError` if it is invalid."""
     try:
         specs = tuple(parse_pipeline(text))
     except (ArgSpecParseError, ParseError) as error:

@@ -28,7 +28,7 @@ from aicf_mlir.ir.roles import ROLES
 from aicf_mlir.passes.multi_stream.memory import ways_to_share
 
 MORE, SMALL = 1.1, 64 << 20
-"""What branches may take: so many times the peak of one branch, or so many bytes above it, whichever is more."""
+"""The memory limits of branches: a factor on the peak of one branch, or a number of bytes above it; the larger limit counts."""
 
 
 def aligned(size: int) -> int:
@@ -138,7 +138,7 @@ def place_temporaries(
 
 
 def place_persistent(slots: Sequence[SlotOp]) -> tuple[dict[str, int], int]:
-    """Offsets one behind the other, and the bytes in all."""
+    """The offsets of slots one after the other, and the bytes in all."""
     offsets: dict[str, int] = {}
     end = 0
     for slot in slots:
@@ -185,8 +185,8 @@ def plan(program: ProgramOp, more: float = MORE, small: int = SMALL) -> None:
 class PlanMemoryPass(ModulePass):
     """Give every slot an address: arenas, offsets, live ranges and the exact peak of each plan.program.
 
-    Branches take at most `more` times the peak of launches that run one behind the other, or `small` bytes above it. Where
-    that is not enough they wait for memory.
+    Branches take at most `more` times the peak of launches that run one after the other, or `small` bytes above it. If that is
+    not enough they wait for memory.
     """
 
     name = "plan-memory"

@@ -37,18 +37,18 @@ FINITE = "all_finite"
 
 @dataclass(frozen=True)
 class ScaleLossPass(ModulePass):
-    """
-    Divide the gradients of every function by the scale of its loss, and bring the scale up to date, as torch.amp.GradScaler does.
+    """Divide the gradients of every function by the scale of its loss, and update the scale, as torch.amp.GradScaler does.
 
-    For functions that autodiff has differentiated with `scaled`. A gradient is multiplied by the reciprocal of the scale, in f32
-    at least, and rounded once. Where one has an element that is not finite, the scale is multiplied by `backoff`; behind
-    `interval` steps in a row without, by `growth`, unless that is infinite. The buffers "loss_scale.growth" and
-    "loss_scale.skipped" are new last arguments, the output "all_finite" a new result, which skip-overflow takes.
+    The pass is for functions that autodiff has differentiated with `scaled`. A gradient is multiplied by the reciprocal of the
+    scale, in f32 at least, and rounded once. If one has an element that is not finite, the scale is multiplied by `backoff`.
+    After `interval` consecutive steps without one it is multiplied by `growth`, unless the result is infinite. The buffers
+    "loss_scale.growth" and "loss_scale.skipped" are new last arguments. The output "all_finite" is a new result, which
+    skip-overflow takes.
 
     Options:
-      growth: by how much a scale grows
-      backoff: by how much it falls
-      interval: behind how many steps without an overflow it grows
+      growth: the factor by which the scale grows
+      backoff: the factor by which it falls
+      interval: the number of steps without an overflow after which it grows
     """
 
     name = "scale-loss"

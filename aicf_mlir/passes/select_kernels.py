@@ -69,7 +69,7 @@ def declined(op: KernelOp, target: str, chosen: str) -> Iterator[tuple[str, str]
 
 
 def reason_of(error: SelectionError, target: str) -> str:
-    """What stood in a kernel's way: the end of the error, which begins with the kernel, the op and the target."""
+    """The obstacle to a kernel: the end of the error, which begins with the kernel, the op and the target."""
     return str(error).rpartition(f" on {target}: ")[2]
 
 

@@ -1,4 +1,4 @@
-"""From values to slots: every launch gets its destinations, every result its place.
+"""Map values to slots: every launch gets its destinations, every result its place.
 
 argument of role r    slot of role r
 result "update"       the very slot of the argument that it replaces, where that is safe; otherwise a
@@ -12,8 +12,8 @@ workspace             temporary of its launch
 
 A temporary is called as the value in the text that is written there first: @dw1 for %dw1.
 
-Where the function returns a status, launches that write to an argument's slot are skipped if it has failed. So
-an update is computed in place only behind the checks, by a launch that computes nothing else.
+If the function returns a status, launches that write to an argument's slot are skipped once a check has failed. So an update is
+computed in place only after the checks, by a launch that computes nothing else.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Bufferizer:
         self.launches: list[LaunchOp] = []
         self.copies_at_end: list[tuple[SSAValue, SlotOp]] = []
         self.status: SlotOp | None = None
-        """What skips the launches of updates."""
+        """The slot whose status skips the launches of updates."""
         self.skippable = skippable_ops(function, self.may_be_in_place)
 
     def run(self) -> ProgramOp:
@@ -124,7 +124,7 @@ class Bufferizer:
                 self.place(value, self.table.named(symbol, tensor_spec(value), role, name))
 
     def place_status(self, value: SSAValue, slot: SlotOp) -> None:
-        """In the slot of the status: each check hands on what the one before it found."""
+        """Place the status in its slot: each check passes on the result of the one before it."""
         if self.slot_of.get(value) is slot:
             return
         result = self.launched(value)
@@ -137,7 +137,7 @@ class Bufferizer:
         self.slot_of[result] = slot
 
     def place(self, value: SSAValue, slot: SlotOp) -> None:
-        """Have the launch behind `value`, itself or as a reshape of its result, write to `slot`."""
+        """Have the launch that makes `value`, directly or as a reshape of its result, write to `slot`."""
         result = self.launched(value)
         if result in self.slot_of:
             refuse(self.terminator, "expected every result of a launch to be returned once; run lower first")
@@ -155,7 +155,7 @@ class Bufferizer:
         return value is not argument and self.uses.may_replace(self.launched(value), argument)
 
     def place_update(self, value: SSAValue, argument: BlockArgument) -> None:
-        """In the slot of the argument if its old value is not needed any more, else there at the end."""
+        """Place an update in the slot of the argument if its old value is not needed any more, else copy it there at the end."""
         if value is argument:
             return
         result, slot = self.launched(value), self.slot_of[argument]

@@ -1,4 +1,4 @@
-"""Which launches may be skipped where a check has failed: those that do nothing but update."""
+"""Launches that may be skipped after a failed check: the ones that do nothing but update."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SKIPPABLE = (
 
 
 def skippable_ops(function: FuncOp, in_place: Callable[[SSAValue, BlockArgument], bool]) -> set[Operation]:
-    """The ops behind the last check whose every result is the update of an argument, in its place, and nothing else.
+    """The ops after the last check whose every result is an update of an argument, in its place, and nothing else.
 
     `in_place` says whether a value may be written to the memory of an argument: a skipped launch would leave another result
     without a value.

@@ -92,7 +92,7 @@ class SlotTable:
         return owner if owner.spec == spec else self._seen_as(owner, slot_type(*spec), name)
 
     def part(self, source: SlotOp, type_: AnyTensor, name: str | None) -> SlotOp:
-        """The elements of `source` that lie where `type_` says, called `name`."""
+        """The elements of `source` at the layout of `type_`, as a slot called `name`."""
         layout = layout_of(type_)
         memory = MemRefType(type_.get_element_type(), layout.shape, layout.to_attribute())
         return self._seen_as(self.by_symbol[source.root], memory, name)

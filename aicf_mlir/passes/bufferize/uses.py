@@ -1,4 +1,4 @@
-"""Who reads which memory, when, and who may overwrite it."""
+"""Uses of memory: the launches that read each block, when, and the ones that may overwrite it."""
 
 from __future__ import annotations
 

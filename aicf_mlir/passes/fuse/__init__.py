@@ -42,7 +42,7 @@ from aicf_mlir.passes.fuse.update import UpdateFusion
 from aicf_mlir.passes.fuse.views import FoldReshape
 
 CHAIN_ROWS = 1 << 15
-"""Of products that become a chain: fewer do not fill a GPU with tiles of rows that stay in it."""
+"""The fewest rows of products that become a chain: fewer do not fill a GPU with tiles of rows that stay in it."""
 CHAINED_FROM = 90
 """The compute capability that has code for chains."""
 
@@ -68,7 +68,7 @@ class FusePass(ModulePass):
 
     @property
     def rows_of_chains(self) -> int | None:
-        """From how many rows on there are chains."""
+        """The number of rows from which on there are chains."""
         if (
             self.back_to_back_rows is None
             and self.target != "cpu"

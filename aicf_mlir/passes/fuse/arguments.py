@@ -1,8 +1,8 @@
-"""Maps of arguments with one body, on tensors of any sizes, as one launch in front of all that reads them: casts of weights.
+"""Maps of arguments with one body, on tensors of any sizes, as one launch before all their readers: casts of weights.
 
-All that such a map reads is there from the beginning, so that only memory says where it stands. A result that is read behind
-the last of the maps lies beside all the others there, wherever it was made. Of results that are gone by then, as casts are in a
-step without gradients, a launch takes a few only, beside those that stand at the beginning already.
+All operands of such a map exist from the beginning, so that only memory decides its place. A result that is read after the last
+of the maps is in memory together with all the others at that point, wherever it was made. Other results are gone by then, as
+casts are in a step without gradients: a launch takes only a few of them, besides the ones that stand at the beginning already.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def is_of_arguments(member: Member) -> bool:
 
 
 def free(fusion: SegmentFusion, members: list[Member], most: int) -> list[Member]:
-    """Those that may stand where the first does, for `most` bytes of further memory."""
+    """The members that may move to the place of the first one, for at most `most` bytes of further memory."""
     first, last = (fusion.position[members[at].op] for at in (0, -1))
     ops, further = {member.op for member in members}, 0
     found: list[Member] = []
@@ -68,14 +68,14 @@ def free(fusion: SegmentFusion, members: list[Member], most: int) -> list[Member
 
 
 def is_read_behind(fusion: SegmentFusion, op: Operation, place: int) -> bool:
-    """True if all results of `op` are read at this place or behind it."""
+    """True if all results of `op` are read at this place or after it."""
     return all(
         any(fusion.position[reader] >= place for reader in readers_of(result)) for result in op.results
     )
 
 
 def alike(members: list[Member]) -> list[Member]:
-    """Those that one text walks with the first."""
+    """The members that one text walks together with the first."""
     found: list[Member] = []
     steps: list[set[int]] = []
     for member in members:

@@ -25,7 +25,7 @@ class FuseBiasGradient(RewritePattern):
         self.order = {op: position for position, op in enumerate(function.body.block.ops)}
 
     def defined(self, value: SSAValue) -> int:
-        """Where `value` is defined; arguments come before everything."""
+        """The place at which `value` is defined; arguments come before everything."""
         return self.order[value.owner] if isinstance(value.owner, Operation) else -1
 
     def find_product(self, dy: SSAValue) -> KernelOp | None:

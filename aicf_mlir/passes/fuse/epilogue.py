@@ -1,9 +1,8 @@
 """Maps of a product become its generated epilogue: one kernel.gemm_map.
 
-A map joins the latest product that it reads element by element, if one place of the text is behind all that both read
-and before all that read them. The values of the product itself, and of the epilogue so far, are results of the launch
-where anything else reads them. What only reductions read is left to them first: a sum over columns of a product of two
-values needs no memory for it.
+A map joins the latest product that it reads element by element. One place of the text must be after all that both read and before
+all that read them. The values of the product itself, and of the epilogue so far, are results of the launch if anything else reads
+them. A map that only reductions read is left to them first: a sum over columns of a product of two values needs no memory for it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ from aicf_mlir.passes.fuse.rounding import as_read, element_of
 from aicf_mlir.passes.fuse.views import in_place_of
 
 MOST_OPERANDS, MOST_RESULTS = 12, 4
-"""Of one epilogue: each is a pointer and a vector in registers beside the sums of the product."""
+"""The most operands and results of one epilogue: each is a pointer and a vector in registers in addition to the product's sums.
+"""
 
 PRODUCTS = (kernel.GemmOp, kernel.GemmEpilogueOp, kernel.GemmMapOp)
 MOVES = (kernel.ReshapeOp, kernel.ViewOp)
@@ -95,23 +95,23 @@ class EpilogueFusion:
         return tried
 
     def products(self, member: Member) -> list[KernelOp]:
-        """Those that `member` reads, the latest first."""
+        """The products that `member` reads, the latest first."""
         owners = {access.root.owner: None for access in member.operands if access.layout is not None}
         found = [op for op in owners if isinstance(op, PRODUCTS) and op.kernel_id is None]
         return sorted(found, key=lambda op: -self.position[op])
 
     def stands_at_product(self, product: KernelOp, member: Member, own: Epilogue) -> bool:
-        """True if all that `member` reads beside the product is made before it."""
+        """True if all other operands of `member` are made before the product."""
         others = [access.root for access in member.operands if access.root not in own.results]
         return all(self.made(root) < self.position[product] for root in others)
 
     def made(self, root: SSAValue) -> int:
-        """Where a value is made; constants and arguments come before everything."""
+        """The place at which a value is made; constants and arguments come before everything."""
         op = root.owner
         return -1 if isinstance(op, Block | kernel.ConstantOp) else self.position[op]
 
     def early_readers(self, product: KernelOp, member: Member, own: Epilogue) -> list[Operation]:
-        """Who reads values of `product` before `member` while the launch cannot stand at the product."""
+        """The ops that read values of `product` before `member` while the launch cannot stand at the product."""
         if self.stands_at_product(product, member, own):
             return []
         end = self.position[member.op]
@@ -196,7 +196,7 @@ class EpilogueFusion:
         self.position[op] = self.position[place]
 
     def hand_over(self, value: SSAValue, result: OpResult, place: Operation) -> None:
-        """Have all that read `value` read `result`, behind the launch that makes it."""
+        """Have all readers of `value` read `result`, after the launch that makes it."""
         new = in_place_of(value, result, place)
         if new is not result and isinstance(new.owner, Operation):
             self.position[new.owner] = self.position[place]
@@ -204,7 +204,7 @@ class EpilogueFusion:
         self.sink(new, place)
 
     def sink(self, value: SSAValue, place: Operation) -> None:
-        """Move what only renames `value`, which now stands in front of `place`, behind it."""
+        """Move the ops that only rename `value`, now before `place`, to after it."""
         for use in list(value.uses):
             op = use.operation
             if isinstance(op, MOVES) and self.position.get(op, -1) < self.position[place]:
@@ -250,7 +250,7 @@ def readers_of(value: SSAValue) -> Iterator[Operation]:
 
 
 def body_name(product: KernelOp, member: Member) -> str:
-    """What the body is called: after the epilogue so far, and the map."""
+    """The name of the body: after the epilogue so far, and the map."""
     before = [product.body_symbol] if isinstance(product, GeneratedOp) else []
     before += ["bias"] if product.ins.get("bias") else []
     before += [str(product.attrs[name]) for name in ("act", "act_grad") if name in product.attrs]

@@ -1,4 +1,4 @@
-"""What the launch of a product computes of its elements, as a body."""
+"""The elements that the launch of a product computes, as a body."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aicf_mlir.passes.fuse.rounding import as_tensor, element_of
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What a launch computes of its product: a body of its elements first, then of what the accesses read."""
+    """The epilogue of a launch: a body applied to the product's elements first, then to the operands of the accesses."""
 
     body: Body
     operands: tuple[Access, ...]
@@ -31,7 +31,7 @@ class Epilogue:
 
 
 def epilogue_of(product: KernelOp, bodies: Bodies) -> Epilogue | None:
-    """What `product` computes; None where it computes more than its elements, or not in one place."""
+    """The epilogue of `product`; None if it computes more than its elements, or not in one place."""
     results = tuple(product.results)
     if any(shares_block(result.type) for result in results) or not prod(shape_of(results[0])):
         return None

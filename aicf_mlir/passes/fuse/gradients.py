@@ -44,7 +44,7 @@ def read_as_they_are(function: FuncOp) -> None:
 
 
 def gradients_of(op: KernelOp) -> range:
-    """Which operands of an update are gradients; none of another launch."""
+    """The positions of the gradients among the operands of an update; empty for another launch."""
     if op.op_name not in UPDATES:
         return range(0)
     first = 0
@@ -76,7 +76,7 @@ def erase_unread(gradient: SSAValue) -> None:
 
 
 def reads_of(value: SSAValue) -> Iterator[Use]:
-    """Who reads `value`, also through a reshape."""
+    """The uses of `value`, including those through a reshape."""
     for use in value.uses:
         if isinstance(use.operation, kernel.ReshapeOp):
             yield from reads_of(use.operation.output)

@@ -1,9 +1,10 @@
-"""Launches of a small step that do not need each other become one, on a GPU: blocks side by side in one grid.
+"""Horizontal fusion: independent launches of a small step become one on a GPU, with their blocks next to each other in one grid.
 
-A step whose launches have a few blocks each waits for one launch after the other; what is beside them in the graph costs edges.
-So each generated launch joins the latest one that can stand where both can: behind all that both read, before all that
-read them, and behind every other reader of what an update of theirs replaces. One that is too early for that moves down.
-Only where the updates of a step are the epilogues of its products (small_updates.py): a large launch has a grid of its own.
+A step whose launches have a few blocks each waits for one launch after the other, and parallel branches in the graph cost edges.
+So each generated launch joins the latest launch that can stand at a place for both. The place is after all that both read, before
+all that read them, and after every other reader of a value that an update of theirs replaces. A launch that is too early for that
+moves down. This holds only if the updates of a step are the epilogues of its products (small_updates.py): a large launch has a
+grid of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.passes.fuse.views import sink
 
 MOST_BLOCKS = 8 * 132
-"""Of one launch: what a large chip has at the same time."""
+"""The most blocks of one launch: as many as a large chip runs at the same time."""
 LOOK_BACK = 4
 """Groups that are asked whether a launch fits."""
 
@@ -52,10 +53,10 @@ class HorizontalFusion:
         self.selection = Selection(module, target)
         self.ops = list(self.block.ops)
         self.position: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
-        """Where an op stands; of one in a group, where the group does."""
+        """The place of each op; for an op in a group, the place of the group."""
         self.kernels: dict[KernelOp, Kernel] = {}
         self.replaced = dict(self._replaced())
-        """By launch, the arguments in whose place its results are."""
+        """The arguments that the results of each launch replace."""
 
     def run(self) -> None:
         """Write the launches."""
@@ -68,7 +69,7 @@ class HorizontalFusion:
                 self.write(group)
 
     def blocks_of(self, op: GeneratedOp) -> int:
-        """Of a launch that could be a member; 0 of another."""
+        """The number of blocks of a launch that could be a member; 0 for another."""
         if op.op_name not in KINDS or AT_ONCE in op.attributes or op.ins.get("table"):
             return 0
         found = self.selection.generated(op.use)
@@ -78,7 +79,7 @@ class HorizontalFusion:
         return part.blocks if part.blocks <= MOST_BLOCKS else 0
 
     def place(self, op: KernelOp, blocks: int, groups: list[Group]) -> None:
-        """In the latest group that takes it, or in one of its own."""
+        """Place a launch in the latest group that takes it, or in one of its own."""
         at = self.position[op]
         for group in reversed(groups[-LOOK_BACK:]):
             if group.blocks + blocks > MOST_BLOCKS:
@@ -118,11 +119,11 @@ class HorizontalFusion:
         return True
 
     def where(self, reader: Operation, group: Group) -> int:
-        """Where a reader of a group stands: one of the group itself nowhere behind it."""
+        """The place of a reader of a group; a reader within the group counts as never after it."""
         return -1 if reader in group.ops else self.position[reader]
 
     def made(self, value: SSAValue) -> int:
-        """Where a value is made; arguments and constants come before everything."""
+        """The place at which a value is made; arguments and constants come before everything."""
         op = kernel.block_of(value).owner
         return -1 if isinstance(op, Block | kernel.ConstantOp) else self.position[op]
 
@@ -176,7 +177,9 @@ class HorizontalFusion:
                 value.owner.erase()
 
     def seen_at(self, anchor: Operation, value: SSAValue, seen: dict[SSAValue, SSAValue]) -> SSAValue:
-        """`value` as it can be read in front of `anchor`: what renames memory is written there anew, for others read it too."""
+        """`value` as it can be read before `anchor`: ops that rename memory are written there again, because others read them
+        too.
+        """
         op = view_at(value)
         if op is None:
             return value
@@ -196,13 +199,13 @@ def view_at(value: SSAValue) -> Operation | None:
 
 
 def member_of(op: KernelOp, made: Kernel) -> Member:
-    """What a launch is among others."""
+    """The member that stands for a launch."""
     flags = tuple(name for name in ("trans_a", "trans_b", "allow_tf32") if op.attrs.get(name) is True)
     return Member(made.kind, len(op.operands), len(op.results), made.reduced, flags)
 
 
 def readers_of(value: SSAValue) -> Iterator[Operation]:
-    """What reads `value`, also through what moves no memory; not what is returned."""
+    """The ops that read `value`, also through ops that move no memory; the return op is left out."""
     for use in value.uses:
         if isinstance(use.operation, kernel.VIEWS):
             yield from readers_of(use.operation.results[0])
@@ -211,7 +214,7 @@ def readers_of(value: SSAValue) -> Iterator[Operation]:
 
 
 def readers_of_casts(value: SSAValue) -> Iterator[Operation]:
-    """What reads `value` or a cast of it: an update in front of those could not write the cast too (persistent_weights.py)."""
+    """The ops that read `value` or a cast of it: an update before them could not write the cast too (persistent_weights.py)."""
     for reader in readers_of(value):
         yield reader
         for operand, result in pairs_of(reader):
@@ -230,7 +233,7 @@ def origins_of(value: SSAValue) -> Iterator[SSAValue]:
 
 
 def pairs_of(op: Operation) -> Iterator[tuple[SSAValue, SSAValue]]:
-    """What a launch that may cast reads and makes of that."""
+    """Pairs of operand and result for a launch that may cast."""
     if isinstance(op, kernel.MultiTensorMapOp | kernel.CopyOp) and len(op.operands) == len(op.results):
         yield from zip(op.operands, op.results, strict=True)
 

@@ -11,7 +11,7 @@ NO_EPILOGUE = "a library multiplies it, which has no such epilogue"
 
 
 class Library:
-    """What the library of a target runs; of most targets nothing."""
+    """The launches that the library of a target runs; most targets have none."""
 
     def __init__(self, target: str):
         self.target = target

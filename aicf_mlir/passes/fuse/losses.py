@@ -1,8 +1,8 @@
 """Losses and their gradients as loops, on a GPU: with casts on both sides, and where it can be, in one pass.
 
-The prebuilt launches of a loss and of its gradient each read prediction and target, and a cast in front of them or behind is a
-launch of its own. As reductions and maps they are computed where the prediction is: in the epilogue of its product, or in one
-pass over it. On the CPU, whose launches are calls, the prebuilt ones stay.
+The prebuilt launches of a loss and of its gradient each read prediction and target, and a cast before or after them is a launch
+of its own. As reductions and maps they are computed together with the prediction: in the epilogue of its product, or in one pass
+over it. On the CPU, whose launches are calls, the prebuilt ones stay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOPS: Mapping[type[Operation], Callable[[KernelOp, Bodies], list[Operation]]] =
     kernel.CrossEntropyOp: cross_entropy.loss,
     kernel.CrossEntropyGradOp: cross_entropy.gradient,
 }
-"""What is written for each launch; the last op gives its result."""
+"""The function that writes the loops of each launch; its last op gives the result."""
 
 PREDICTION = ("y", "logits")
 """The operands whose elements are walked."""

@@ -1,4 +1,4 @@
-"""Why launches stay apart: the remarks of `fuse`. They change nothing, and cost nothing where nobody listens."""
+"""Reasons why launches stay apart: the remarks of `fuse`. They change nothing, and cost nothing if nobody listens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aicf_mlir.ir.remarks import Note, remark
 from aicf_mlir.ir.tensor_op import shape_of
 
 Kind = tuple[str, tuple[str, ...], tuple[tuple[str, AttributeValue], ...], str]
-"""What updates must have in common to be one launch: op, operands that are there, attributes, element type."""
+"""The properties that updates must share to be one launch: op, present operands, attributes, element type."""
 
 PRODUCTS = (kernel.GemmOp, kernel.GemmEpilogueOp)
 

@@ -23,7 +23,7 @@ from aicf_mlir.passes.fuse.missed import Kind, missed_kinds, missed_updates
 
 
 def kind_of(op: KernelOp) -> Kind:
-    """What two updates must have in common to be one launch."""
+    """The kind that two updates must share to be one launch."""
     attrs = tuple((name, value) for name, value in op.attrs.items() if name not in PER_TENSOR)
     states = tuple(name for name, values in op.ins.items() if values)
     return op.op_name, states, attrs, str(element_type(op.operands[0]))
@@ -42,7 +42,7 @@ def indices_of(op: KernelOp) -> list[int]:
 
 
 def scalars_of(op: KernelOp) -> list[dict[str, SSAValue]]:
-    """What each group of an update reads beside the tensors: one value of each name."""
+    """The scalar operands of each group of an update, in addition to its tensors: one value for each name."""
     tensors = tensors_of(op.schema_of())
     given = {name: values for name, values in op.ins.items() if name not in tensors and values}
     return [dict(zip(given, column, strict=True)) for column in zip(*given.values(), strict=True)]

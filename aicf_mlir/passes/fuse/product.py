@@ -1,4 +1,4 @@
-"""What all launches of a product have in common, whatever their epilogue."""
+"""The properties that all launches of a product share, independent of their epilogue."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What an op of a body takes of another: a value of f16 or bf16 is rounded, as if a tensor lay between them.
+"""Rounding between the ops of a body: a value of f16 or bf16 is rounded, as if there were a tensor between them.
 
-That is torch eager's meaning of each op and ours of each stage, so a fused function has the bits of its ops. The rule is the
-type of the value: what a launch or an op keeps to itself, the sums of a product or the terms of a norm, is of f32 and
-stays so. The bias of a product is added to its sums, as torch adds it: both are one op of nn, whose value is their sum.
+This is torch eager's meaning of each op and ours of each stage, so a fused function has the bits of its ops. The rule depends on
+the type of the value. Internal values of a launch or an op, the sums of a product or the terms of a norm, have type f32 and keep
+it. The bias of a product is added to its sums, as in torch: both are one op of nn, and its value is their sum.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aicf_mlir.ir.tensor_op import element_type
 
 
 def as_read(builder: Builder, value: SSAValue, at: int, reader: Operation) -> int:
-    """What `reader` takes of `value`, which the same body computes as `at`."""
+    """The number of `value` as `reader` reads it, if the same body computes it as `at`."""
     if (
         isinstance(reader, kernel.BiasAddOp)
         and isinstance(value.owner, kernel.GemmOp)
@@ -28,7 +28,7 @@ def as_read(builder: Builder, value: SSAValue, at: int, reader: Operation) -> in
 
 
 def as_tensor(x: Scalar, element: str) -> Scalar:
-    """What the next op takes of a value of this element type."""
+    """The value of x that the next op reads if x has this element type."""
     return x.rounded(element) if element in NARROW else x
 
 

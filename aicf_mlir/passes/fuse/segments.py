@@ -1,10 +1,10 @@
-"""Maps with one body, on tensors of any sizes, as one launch: what the step updates, and what leads there alone.
+"""Maps with one body, on tensors of any sizes, as one launch: the updates of a step, and the maps that lead only to them.
 
-So are reductions of whole tensors with one body: norms of gradients. Most tensors of a model are small, and a launch on one
-costs more than its arithmetic. A map joins the latest launch of its body and element types if one place of the text is behind
-all that both read and before all that read them. Nothing that the rest of the step computes is moved: a map of activations
-stays where its operands are in the cache and memory is reused. Updates wait for each other, as those of SGD and Adam do; of
-results that are further memory a launch takes a few only.
+Reductions of whole tensors with one body, the norms of gradients, are treated alike. Most tensors of a model are small, and a
+launch on one costs more than its arithmetic. A map joins the latest launch of its body and element types if one place of the text
+is after all that both read and before all that read them. Other maps of the step do not move: a map of activations stays where
+its operands are in the cache and memory is reused. Updates wait for each other, as those of SGD and Adam do. A launch takes only
+a few results that need further memory.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ VECTOR = 16
 """Bytes that a thread reads at once where every tensor is aligned to them."""
 
 Kind = tuple[str, Body, tuple[str, ...], bool]
-"""What members have in common that become one launch: kind, body, element types, whether vectors of 16 bytes are aligned."""
+"""The properties that the members of one launch share: kind, body, element types, and whether vectors of 16 bytes are aligned."""
 LAUNCH_OF = {"map": kernel.MultiTensorMapOp, "rowwise": kernel.MultiTensorRowwiseOp}
-"""By the kind of the members."""
+"""The launch op for each kind of members."""
 
 
 @dataclass(eq=False)
@@ -54,7 +54,7 @@ class Batch:
     members: list[Member]
     anchor: int
     steps: list[set[int]]
-    """Of each operand, what `steps_of` says of all members."""
+    """The steps of each operand: the union of `steps_of` for all members."""
     further: int
     """Bytes of results that are further memory."""
 
@@ -67,10 +67,10 @@ class SegmentFusion:
         self.block = function.body.block
         self.ops = list(self.block.ops)
         self.position: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
-        """Where an op stands; of one in a batch, where the batch does."""
+        """The place of each op; for an op in a batch, the place of the batch."""
         self.batch_of: dict[Operation, Batch] = {}
         self.current: dict[SSAValue, SSAValue] = {}
-        """What stands for a value of a map that is gone."""
+        """The current replacement of each value of a removed map."""
 
     def run(self) -> None:
         """Write the launches."""
@@ -88,7 +88,7 @@ class SegmentFusion:
             erase_unread(self.block)
 
     def place(self, member: Member, batches: list[Batch]) -> None:
-        """In the latest batch that takes it, or in one of its own."""
+        """Place a member in the latest batch that takes it, or in one of its own."""
         at, steps = self.position[member.op], [steps_of(layout_of(access)) for access in member.operands]
         for batch in reversed(batches[-LOOK_BACK:]):
             common = [left & right for left, right in zip(batch.steps, steps, strict=True)]
@@ -118,12 +118,12 @@ class SegmentFusion:
         return all(self.made(access.root) < place for access in member.operands)
 
     def made(self, root: SSAValue) -> int:
-        """Where a value is made; arguments and constants come before everything."""
+        """The place at which a value is made; arguments and constants come before everything."""
         op = root.owner
         return -1 if isinstance(op, Block | kernel.ConstantOp) else self.position[op]
 
     def further_bytes(self, member: Member, place: int) -> int:
-        """Of its results at this place, those that are neither returned nor where something lies that it is the last to read."""
+        """The bytes of its results at this place that are neither returned nor in memory that it is the last to read."""
         made = sum(bytes_of(result) for result in member.op.results if not is_returned(result))
         free = 0
         for root in {access.root for access in member.operands if isinstance(access.root.owner, Operation)}:
@@ -133,7 +133,7 @@ class SegmentFusion:
         return max(0, made - free)
 
     def early_readers(self, batch: Batch, place: int) -> Iterator[Operation]:
-        """Who reads a result of `batch` at this place or before."""
+        """The ops that read a result of `batch` at this place or before."""
         for member in batch.members:
             for result in member.op.results:
                 yield from (reader for reader in readers_of(result) if self.position[reader] <= place)
@@ -165,14 +165,14 @@ class SegmentFusion:
             sink(result, launch, anchor)
 
     def operand(self, access: Access, anchor: Operation) -> SSAValue:
-        """What a segment reads, in front of `anchor`."""
+        """The value that a segment reads, before `anchor`."""
         return operand_at(self.block, self.current.get(access.root, access.root), access.layout, anchor)
 
 
 def is_candidate(member: Member) -> bool:
-    """True if one text can walk it beside others: what looks nothing up, of elements that lie without gaps.
+    """True if one text can walk it together with others: it looks nothing up, and its elements have no gaps.
 
-    That is a map, or a reduction of all elements to numbers.
+    A candidate is a map, or a reduction of all elements to numbers.
     """
     whole = (
         member.kind == "rowwise"
@@ -190,13 +190,13 @@ def is_candidate(member: Member) -> bool:
 
 
 def layout_of(access: Access) -> Layout:
-    """How an operand that is no table is read."""
+    """The layout by which an operand that is no table is read."""
     assert access.layout is not None
     return access.layout
 
 
 def kind_of(member: Member) -> Kind:
-    """What it has in common with all that it can be one launch with."""
+    """The kind of a member, which all members of one launch share."""
     values = (*(access.root for access in member.operands), *member.op.results)
     elements = tuple(tensor_spec(value)[0] for value in values)
     aligned = all(
@@ -208,7 +208,7 @@ def kind_of(member: Member) -> Kind:
 
 
 def bytes_of(value: SSAValue) -> int:
-    """Of a tensor without gaps."""
+    """The number of bytes of a tensor without gaps."""
     element, shape = tensor_spec(value)
     return byte_size(element, (prod(shape),))
 
@@ -219,7 +219,7 @@ def is_returned(value: SSAValue) -> bool:
 
 
 def readers_of(value: SSAValue) -> Iterator[Operation]:
-    """What reads `value`, also through what moves no memory."""
+    """The ops that read `value`, also through ops that move no memory."""
     for use in value.uses:
         if isinstance(use.operation, kernel.VIEWS):
             yield from readers_of(use.operation.results[0])
@@ -228,7 +228,7 @@ def readers_of(value: SSAValue) -> Iterator[Operation]:
 
 
 def most_segments(member: Member) -> int:
-    """Of one launch of this map."""
+    """The most segments of one launch of this map."""
     return MOST_ADDRESSES // (len(member.operands) + len(member.op.results))
 
 

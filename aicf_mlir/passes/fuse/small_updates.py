@@ -1,11 +1,11 @@
 """The updates of a small model on a GPU: each is computed by the launch that makes its gradient.
 
-Where products are so small that a step waits for launches and not for arithmetic, every launch that goes is worth some
-two microseconds. The update of a weight becomes the epilogue of the product that makes its gradient, and that of a bias
-that of the sum which makes its gradient, written as a product with ones. The step is counted by a map as well, so that
-it is one launch with what all updates share. Only where all products of a function are as small, and this holds of all
-its updates: one that stays would be a launch as before. A gradient of f16 or bf16 is rounded to that type, as where it
-is written and read.
+In a step with small products, time goes to launches and not to arithmetic, and every launch saved is worth some two microseconds.
+The update of a weight becomes the epilogue of the product that makes its gradient. The update of a bias becomes the epilogue of
+the sum that makes its gradient, written as a product with ones. The step is counted by a map as well, so that it is one launch
+with the values that all updates share. This is done only if all products of a function are small and all its updates can be
+fused: one remaining update would be a launch as before. A gradient of f16 or bf16 is rounded to that type, as if it were written
+and read.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SmallUpdateFusion(UpdateFusion):
         super().__init__(function, bodies)
         self.target = target
         self.ones: dict[tuple[Attribute, int], SSAValue] = {}
-        """By element type and length, columns of ones."""
+        """Columns of ones, by element type and length."""
 
     def write(self) -> None:
         """Replace all updates, or none."""

@@ -1,9 +1,9 @@
 """The optimizer's update of a weight as the epilogue of the product that makes its gradient: one kernel.gemm_map.
 
-The gradient is used where it is computed, and never written. What the update reads beside it, the weight and its
-moments, the CPU fetches from memory while it multiplies (csrc/kernels/gemm/cpu_packed_gemm.h); a launch that only
-updates does little but wait for them. So this is for the CPU, and for weights that its caches do not keep from step to
-step. A bias gradient, which the product would compute too, is a sum by itself then, as fast.
+The gradient is used where it is computed, and never written. The CPU fetches the update's other operands, the weight and its
+moments, from memory while it multiplies (csrc/kernels/gemm/cpu_packed_gemm.h); a launch that only updates does little but wait
+for them. So this is for the CPU, and for weights that its caches do not keep from step to step. A bias gradient, which the
+product would compute too, is then a sum by itself, as fast.
 
 An update that a failing check must skip stays a launch of its own, and so does one of a gradient that something else
 reads, is rounded, or has more than one product.
@@ -47,7 +47,7 @@ Flags = Mapping[str, bool]
 
 @dataclass(frozen=True)
 class Combined:
-    """What updates read beside their tensors, with an element for each parameter of the group, by name."""
+    """The operands of updates other than their tensors, with an element for each parameter of the group, by name."""
 
     names: tuple[str, ...]
     values: Sequence[SSAValue]
@@ -57,16 +57,16 @@ class UpdateFusion:
     """The updates of one function."""
 
     WAITS: ClassVar = True
-    """True if only what an update reads beside the gradient is worth it."""
+    """True if the fusion pays only for an update with further operands than the gradient."""
     MAKES: ClassVar = "what one product gives"
-    """How a gradient is made."""
+    """The phrase for how a gradient is made."""
 
     def __init__(self, function: FuncOp, bodies: Bodies):
         self.function = function
         self.bodies = bodies
         self.block = function.body.block
         self.combined: dict[tuple[object, ...], Combined] = {}
-        """By what it is computed of."""
+        """The combined operands, by the values they are computed from."""
         self.launches: list[KernelOp] = []
 
     def write(self) -> None:
@@ -84,7 +84,7 @@ class UpdateFusion:
                 self.fuse(op, gradient.op)
 
     def reason(self, update: KernelOp, gradient: SSAValue) -> str:
-        """Why an update stays a launch; empty if its gradient is a product that it can be the epilogue of."""
+        """The reason why an update stays a launch; empty if its gradient is a product whose epilogue can be the update."""
         rule, uses = UPDATES[update.op_name], [use for value in update.results for use in value.uses]
         labels = argument_labels(self.function)
         counted = {value.owner for value in scalars_of(update)[0].values() if isinstance(value, OpResult)}
@@ -125,7 +125,7 @@ class UpdateFusion:
     ) -> KernelOp:
         """Write the update of one tensor in its place as the epilogue of a product of this shape, which is its gradient.
 
-        The gradient has the digits that it had as a tensor. What it is made by has no other reader then.
+        The gradient has the digits that it had as a tensor. The op that makes it has no other reader then.
         """
         updated = UPDATES[update.op_name].UPDATED
         assert updated is not None
@@ -171,7 +171,7 @@ class UpdateFusion:
         return launch
 
     def combine(self, update: KernelOp, flags: Flags) -> Combined:
-        """What all updates of a group read: a launch at the beginning, behind those that its operands come from."""
+        """The operands that all updates of a group share: a launch at the beginning, after the ops that make its operands."""
         (scalars,) = scalars_of(update)
         key = (update.op_name, *flags.items(), *scalars.items())
         if key in self.combined:

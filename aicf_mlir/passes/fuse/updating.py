@@ -1,4 +1,4 @@
-"""Which launches lead to what a step updates, and to nothing else."""
+"""The launches that lead only to the updates of a step."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from aicf_mlir.ir.signature import result_labels, return_op
 from aicf_mlir.optimizers import LAUNCHES
 
 LAST_ROLES = ("update", "grad", "output")
-"""Of results that nothing else follows from; a norm that clipping gives is an output."""
+"""The roles of results that nothing else depends on; the norm of gradient clipping is an output."""
 
 
 def updating(function: FuncOp) -> list[Operation]:
-    """The launches whose results lead to what `function` updates or returns beside the loss, in the order of the text."""
+    """The launches whose results lead only to updates and returned values of `function` other than the loss, in the order of the
+    text.
+    """
     end, labels = return_op(function), result_labels(function)
     ops, found = list(function.body.block.ops), set[Operation]()
 

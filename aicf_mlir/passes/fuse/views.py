@@ -23,7 +23,7 @@ def used_once(chain: list[SSAValue]) -> bool:
 
 
 def viewed_as(value: SSAValue, type_: Attribute) -> tuple[list[Operation], SSAValue]:
-    """`value` as `type_`: a value of its chain, or a new reshape, which is returned beside."""
+    """`value` as `type_`: a value of its chain, or a new reshape, which is returned as well."""
     for link in view_chain(value):
         if link.type == type_:
             return [], link
@@ -45,7 +45,7 @@ def in_place_of(value: SSAValue, new: SSAValue, place: Operation) -> SSAValue:
 
 
 def sink(value: SSAValue, launch: Operation, anchor: Operation) -> None:
-    """Move what only moves or renames `value`, and stands in front of its launch, behind that: in front of `anchor`."""
+    """Move the ops that only move or rename `value`, before its launch, to after the launch: before `anchor`."""
     for use in list(value.uses):
         op = use.operation
         if isinstance(op, kernel.VIEWS) and op.is_before_in_block(launch):

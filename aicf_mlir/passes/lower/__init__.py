@@ -1,7 +1,7 @@
-"""From nn and optim to kernel: one op becomes the launches that compute it, with its location.
+"""Lower nn and optim to kernel: one op becomes the launches that compute it, with its location.
 
-Each rule takes an op and returns the ops that replace it; the results of the last ones replace its own.
-An op that is a launch as it stands has none of its own; the others are rows of one table, in the files beside this one.
+Each rule takes an op and returns the ops that replace it; the results of the last ones replace its own. An op that is already a
+launch has no rule; the others are rows of one table, in the other files of this package.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from aicf_mlir.passes.lower.sites import Sites, with_sites_as_arguments
 def lower_generated(op: GeneratedInterface, bodies: Bodies, sites: Sites) -> list[Operation]:
     """A kernel.map, or where the op reduces a kernel.rowwise or kernel.colwise, on views of its operands.
 
-    Where neither the last nor the first dimensions are reduced, the kept ones come first. Tables are the last operands.
+    If neither the last nor the first dimensions are reduced, the kept ones come first. Tables are the last operands.
     """
     domain, reduced = op.domain, list(op.reduced_dims)
     rank = len(domain)
@@ -121,7 +121,7 @@ def _picked(value: SSAValue, index: int, domain: Sequence[int], views: list[Oper
 def _result(
     made: SSAValue, own: SSAValue, whole: bool, order: Sequence[int], after: list[Operation]
 ) -> SSAValue:
-    """What stands for a result of the op: dimensions that were moved go back."""
+    """The value that replaces a result of the op: moved dimensions go back."""
     if not whole or list(order) == sorted(order):
         return made if made.type == own.type else _reshaped(made, own.type, after)
     strides = dense_strides(shape_of(made))

@@ -1,4 +1,4 @@
-"""Matrix products: linear becomes one 2-D gemm and a bias_add, whatever the rank of x."""
+"""Matrix products: linear becomes one 2-D gemm and a bias_add, for x of any rank."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _copy_results(function: FuncOp) -> None:
 
 
 def _place_of_copy(value: SSAValue, terminator: Operation) -> Operation:
-    """What the copy of `value` stands before: of an argument it is made first, and so the update may take its place."""
+    """The op before which the copy of `value` is made. An argument is copied first, so that the update may take its place."""
     if not isinstance(kernel.block_of(value), BlockArgument):
         return terminator
     following = value.owner.next_op if isinstance(value.owner, Operation) else value.owner.first_op

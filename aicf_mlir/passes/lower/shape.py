@@ -12,12 +12,12 @@ from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 
 
 def lower_constant(op: nn.ConstantOp) -> list[Operation]:
-    """Not a launch: a constant slot."""
+    """Lower a constant to a constant slot, which is no launch."""
     return [kernel.ConstantOp.build_op([], op.result_types, {"value": op.value})]
 
 
 def lower_reshape(op: nn.ReshapeOp) -> list[Operation]:
-    """Not a launch: another name for the same memory."""
+    """Lower a reshape to another name for the same memory, which is no launch."""
     return [kernel.ReshapeOp.build_op([op.x], op.result_types)]
 
 
@@ -27,7 +27,7 @@ def lower_detach(op: nn.DetachOp) -> list[Operation]:
 
 
 def copied_view(x: SSAValue, layout: Layout) -> list[Operation]:
-    """The elements of `x` that lie where `layout` says, as a tensor of their own; elide-copies may do without it."""
+    """The elements of `x` at `layout`, as a tensor of their own; elide-copies may remove it."""
     view = kernel.ViewOp.build_op([x], [with_layout(tensor_type(x), layout)])
     return [view, kernel.CopyOp.launch([view], [with_shape(x, layout.shape)])]
 

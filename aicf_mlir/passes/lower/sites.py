@@ -12,7 +12,7 @@ from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.properties import float_attr
 
 SITE = 2
-"""Which operand of `scalar.philox` the site is."""
+"""The operand of `scalar.philox` that is the site."""
 
 
 class Sites:
@@ -35,7 +35,7 @@ class Sites:
 
 
 def with_sites_as_arguments(body: Body) -> tuple[Body, list[int]]:
-    """The body that takes each constant site of its random words as an argument, behind its own, and those sites."""
+    """The body with each constant site of its random words as a further last argument, and those sites."""
     of_line = [_site_of(body, line) for line in body.lines]
     sites = list(dict.fromkeys(site for site in of_line if site is not None))
     if not sites:

@@ -1,9 +1,9 @@
-"""Launches that need not wait for each other go on branches, which a captured graph runs beside each other.
+"""Launches that need not wait for each other go on branches, which a captured graph runs in parallel.
 
-Branch 0 has the longest path, as lengths are estimated, and everything that fills a GPU by itself: beside such a launch nothing
-of its kind was measured to run faster. Where a temporary that is overwritten in place would order launches of two branches, the
-new value gets memory of its own; plan-memory then keeps apart what branches use. The order of the text, which is that of eager
-steps, stays, and a plan for the CPU stays as it is.
+Branch 0 has the longest path by estimated lengths, and everything that fills a GPU by itself: no launch of this kind was measured
+to run faster in parallel with another. If a temporary that is overwritten in place would order launches of two branches, the new
+value gets memory of its own; plan-memory then separates the memory of branches. The order of the text, which is that of eager
+steps, stays, and a plan for the CPU stays unchanged.
 """
 
 from __future__ import annotations

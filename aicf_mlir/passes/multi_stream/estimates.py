@@ -1,4 +1,4 @@
-"""How long launches take on a GPU, near enough to say what is worth running beside what.
+"""Estimates of launch durations on a GPU, accurate enough to decide which launches are worth running in parallel.
 
 From the text of the plan alone, so that one plan has the same branches wherever it is made.
 """
@@ -23,7 +23,7 @@ STEP = 0.5
 
 
 def microseconds_of(program: ProgramOp) -> list[float]:
-    """Of each launch, in order."""
+    """The estimated microseconds of each launch, in order."""
     return [_microseconds(work) for work in work_of(program)]
 
 

@@ -1,4 +1,4 @@
-"""Which temporaries may share bytes in a plan with branches.
+"""Rules for temporaries that may share bytes in a plan with branches.
 
 Sharing puts the launches that use the one before those that use the other. In the order of the text that costs nothing on one
 branch; between two it costs what they could have done at the same time.
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 def ways_to_share(program: ProgramOp) -> Iterator[Callable[[Block, Block], bool]]:
-    """True if two temporaries of a plan without addresses may not share bytes: two answers, the one that needs more memory first.
+    """Yield two predicates that are True if two temporaries of a plan without addresses may not share bytes; the one that needs
+    more memory comes first.
 
-    By the first, no launch waits for another that it does not wait for anyhow: through `after`, or on its branch. By the
-    second it may wait for one that is expected to be complete when it starts, so that nothing is expected to end later.
+    By the first, sharing makes no launch wait for another unless it already does: through `after`, or on its branch. By the
+    second a launch may wait for one that is expected to be complete when it starts, so that nothing is expected to end later.
     """
     launches, slots = program.launches, program.slots
     edges = with_branch_order(hazards(launches, slots), branches_of(launches))

@@ -1,4 +1,4 @@
-"""Which launch goes on which branch: list scheduling in the order of the plan, which stays as it is."""
+"""Assignment of launches to branches: list scheduling in the order of the plan, which stays unchanged."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class Paths:
     """The longest paths through launches of known lengths."""
 
     tails: Sequence[float]
-    """From the start of each launch to the end of the plan."""
+    """The time from the start of each launch to the end of the plan."""
     critical: frozenset[int]
     """The launches of a longest path; of equal ones that with the first launches of the plan."""
 
 
 def paths(lengths: Sequence[float], edges: Sequence[Collection[int]]) -> Paths:
-    """Of launches that wait for the launches `edges`."""
+    """The paths through launches that wait for the launches `edges`."""
     ends = ends_of(lengths, edges)
     tails = list(lengths)
     for index in reversed(range(len(edges))):
@@ -34,7 +34,7 @@ def paths(lengths: Sequence[float], edges: Sequence[Collection[int]]) -> Paths:
 
 
 def ends_of(lengths: Sequence[float], edges: Sequence[Collection[int]]) -> list[float]:
-    """When each launch is complete that starts as soon as those that it waits for are."""
+    """The completion time of each launch if it starts as soon as the launches that it waits for are complete."""
     ends: list[float] = []
     for length, before in zip(lengths, edges, strict=True):
         ends.append(length + max((ends[early] for early in before), default=0.0))
@@ -74,7 +74,7 @@ def assign(
 
 
 def _still_critical(known: Paths) -> list[float]:
-    """Of each launch how much of the longest path comes behind it in the order of the plan."""
+    """For each launch, the length of the longest path's part that comes after it in the order of the plan."""
     ahead: list[float] = []
     rest = 0.0
     for index in reversed(range(len(known.tails))):

@@ -1,7 +1,8 @@
-"""Memory that launches overwrite in place, and what gives a new value memory of its own.
+"""Memory that launches overwrite in place, and the new values that deserve memory of their own.
 
-A launch that overwrites a temporary waits for all that read the old value. Where those could run beside it, the new value is
-worth memory of its own: the product that gives dX writes it over the activation whose sign it reads, which dW reads too.
+A launch that overwrites a temporary waits for all that read the old value. If those readers could run in parallel with it, the
+new value is worth memory of its own. An example is the product that gives dX: it writes dX over the activation whose sign it
+reads, which dW reads too.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ class Overwrite:
     """The other launches that write or read the old value."""
 
     def waits_for_nothing_more(self, order: Reach) -> bool:
-        """True if all that use the old value are complete by then anyhow."""
+        """True if all launches that use the old value are complete by then in any case."""
         return all((user, self.launch) in order for user in self.users)
 
 
 def overwrites(program: ProgramOp) -> list[Overwrite]:
-    """Those of temporaries that are written whole; what is written part by part stays as it is."""
+    """The overwrites of temporaries that are written whole; a temporary that is written part by part stays unchanged."""
     slots, launches = program.slots, program.launches
     uses: dict[str, list[int]] = defaultdict(list)
     writers: dict[str, list[int]] = defaultdict(list)
@@ -56,12 +57,12 @@ def overwrites(program: ProgramOp) -> list[Overwrite]:
 
 
 def give_memory(program: ProgramOp, some: Collection[Overwrite]) -> None:
-    """Put slots of their own in the place of the temporaries that `some` overwrite, for all that comes behind."""
+    """Replace the temporaries that `some` overwrite by slots of their own, for everything that comes after."""
     wanted = {(each.owner, each.launch) for each in some}
     slots = program.slots
     taken = slots.keys() | {launch.symbol for launch in program.launches}
     current: dict[str, dict[str, str]] = {}
-    """By owner what its slots are called now."""
+    """The current names of each owner's slots."""
 
     def renamed(names: list[str]) -> list[str]:
         return [current.get(slots[name].root, {}).get(name, name) for name in names]

@@ -1,8 +1,9 @@
-"""Narrow products over many rows become chains, with all that lies between them: kernel.chain.
+"""Narrow products over many rows become chains, together with all ops between them: kernel.chain.
 
-A launch of one such product waits for memory. A chain reads its rows once and writes what something else needs; the weights
-stay near. It comes before all other fusion, and takes what that would make epilogues of: bias, activation, the loss and its
-gradient, the gradients of activations, sums of columns. What its target's kernel does not take is tried with fewer links.
+A launch of one such product waits for memory. A chain reads its rows once and writes only the values that something else needs;
+the weights stay near. The pass runs before all other fusion and takes the candidates for epilogues: bias, activation, the loss
+and its gradient, the gradients of activations, sums of columns. A chain that its target's kernel rejects is tried with fewer
+links.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from aicf_mlir.passes.fuse.back_to_back.plan import ChainPlan
 from aicf_mlir.passes.fuse.back_to_back.write import write
 
 MOST_LINKS = 24
-"""Of a chain: the code has each of its own, and takes longer to compile than a launch more takes to run."""
+"""The most links of a chain: each has its own code, which takes longer to compile than one more launch takes to run."""
 
 Reason = Callable[[BackToBackKernel], str]
-"""Why a target runs no such kernel; "" where it does."""
+"""The reason why a target does not run a kernel; "" if it does."""
 
 
 def fuse_chains(function: FuncOp, bodies: Bodies, target: str, rows: int, reason: Reason) -> None:
@@ -46,7 +47,7 @@ def fuse_chain(
         return grow(first, ops, bodies, rows, links)
 
     def refused(chain: Chain) -> str:
-        """Why the target does not run it, however little is beside its links; "" where it does."""
+        """The reason why the target does not run the chain even with the fewest additions to its links; "" if it does."""
         return min((reason(plan.kernel(target)) for plan in plain_plans(chain)), key=bool)
 
     chain = whole = grown(MOST_LINKS)
@@ -64,8 +65,8 @@ def fuse_chain(
 
 
 def plans(chain: Chain) -> Iterator[ChainPlan]:
-    """What may be written of a chain, what moves the fewest bytes first: with all products over rows beside it, with the first
-    or the last of them, or with none.
+    """The possible plans of a chain, the one that moves the fewest bytes first: with all products over rows, with the first or
+    the last of them, or with none.
 
     A cast of the batch that something else reads too stays outside: it is made once where the batch is loaded
     (persistent_weights.py).
@@ -83,13 +84,13 @@ def plans(chain: Chain) -> Iterator[ChainPlan]:
 
 
 def plain_plans(chain: Chain) -> Iterator[ChainPlan]:
-    """Those that ask for the least: the last ones."""
+    """The least demanding plans: the last ones."""
     for keep in (True, False):
         yield ChainPlan(chain, (), casts=False, keep=keep)
 
 
 def say(chain: Chain, whole: Chain, missed: str) -> None:
-    """Why there are no more links."""
+    """Report why there are no more links."""
     product, count = chain.links[-1].product, len(whole.links)
     if missed:
         remark(product, f"ends a chain of {len(chain.links)} products, of {count} that follow: {missed}")

@@ -1,8 +1,9 @@
-"""Which launches are one chain: products that each multiply what the last one's epilogue gives, maps and sums of their elements.
+"""Launches that form one chain: products that each multiply the result of the last one's epilogue, maps and sums of their
+elements.
 
-A chain is grown from a product along the text. A map joins the link of the latest product that it reads, element by
-element; a sum of columns, or of all elements, stands behind the values of its link; a product whose left operand is a value
-of the last link begins the next one. What depends on the chain by way of a launch that stays outside cannot join it.
+A chain is grown from a product along the text. A map joins the link of the latest product that it reads, element by element. A
+sum of columns, or of all elements, follows the values of its link. A product whose left operand is a value of the last link
+begins the next link. A launch that depends on the chain by way of a launch outside it cannot join.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Sum:
     member: Member
     terms: Body
     behind: Body
-    """Of a sum of one column; with a `scalar.sum` first, over the columns too where `is_total`."""
+    """The body applied to the sum of one column; it has a `scalar.sum` first, over the columns too, if `is_total`."""
 
     @property
     def is_total(self) -> bool:
@@ -54,7 +55,7 @@ class ChainLink:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of its product."""
+        """The shape of the link's product."""
         return shape_of(self.product.results[0])
 
     @property
@@ -88,9 +89,9 @@ class Chain:
 
     links: list[ChainLink]
     cast: SSAValue | None = None
-    """What a launch of its own casts from f32 to the left operand of the first product, where this could do it."""
+    """The f32 value that a separate launch casts to the left operand of the first product, if the chain could do the cast."""
     over_rows: list[OverRows] = field(default_factory=list[OverRows])
-    """What could be multiplied beside them, in the order of the text."""
+    """The products over rows that could be computed together with the links, in the order of the text."""
     ended_by: Operation | None = None
     """The first launch that reads a value of the last link, and could not join."""
 
@@ -130,9 +131,9 @@ class Growth:
         self.first = first
         self.chain = Chain([])
         self.link_of: dict[SSAValue, int] = {}
-        """By value, the link that gives it."""
+        """The link that gives each value."""
         self.beyond: set[SSAValue] = set()
-        """What depends on the chain by way of what stays outside."""
+        """The values that depend on the chain through launches outside it."""
 
     def take(self, op: Operation) -> None:
         """The next launch of the text: a part of the chain, or outside of it."""
@@ -253,7 +254,7 @@ class Growth:
 
 
 def before_cast(first: KernelOp, ops: Sequence[Operation]) -> SSAValue | None:
-    """What is cast from f32 to the left operand of `first`, if nothing that stands before that reads the cast."""
+    """The f32 value that is cast to the left operand of `first`, if no earlier op reads the cast."""
     (value,) = first.ins["a"]
     op = value.owner
     if not isinstance(op, kernel.CopyOp) or op.kernel_id is not None:
@@ -299,7 +300,7 @@ def flattened(member: Member, shape: tuple[int, ...]) -> Member | None:
 
 
 def made_late(values: Sequence[SSAValue], position: dict[Operation, int], place: int) -> Iterator[Operation]:
-    """What must be moved in front of a place of the text: the ops behind it that make `values`, each after those it reads."""
+    """The ops to move before a place of the text: the ops after it that make `values`, each after the ops it reads."""
     found: dict[Operation, None] = {}
 
     def visit(value: SSAValue) -> None:

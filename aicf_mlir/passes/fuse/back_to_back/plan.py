@@ -1,4 +1,4 @@
-"""What a chain computes, written down before any launch is: bodies, what they take, and what becomes of their values."""
+"""The plan of a chain, made before any launch is: bodies, their operands, and the uses of their values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, res
 from aicf_mlir.passes.fuse.rounding import as_read, as_tensor
 
 SUMMED = "f32"
-"""What a value is that is nothing but summed, and a sum that a launch behind the chain goes on with."""
+"""The element type of a value that is only summed, and of a sum that a launch after the chain continues with."""
 
 
 @dataclass
@@ -36,14 +36,14 @@ class Value:
     """Its number in the body."""
     element: str
     of: SSAValue | None = None
-    """What it was before; None of the terms of a sum."""
+    """The original value; None for the terms of a sum."""
     write: bool = False
     next: bool = False
     sums: list[Sum] = field(default_factory=list[Sum])
 
     @property
     def uses(self) -> Uses:
-        """As the text has them."""
+        """The uses in the form of the text."""
         return Uses(self.write, self.next, bool(self.sums), self.element)
 
     @property
@@ -78,12 +78,12 @@ class ChainPlan:
         self.ops = {*chain.ops, *(outer.product for outer in over_rows)}
         self.multiplied = {side for outer in over_rows for side in (outer.left, outer.right)}
         self.rounded = chain.links[0].product.ins["a"][0]
-        """What the first link multiplies."""
+        """The left operand of the first link."""
         self.a = chain.cast if casts and chain.cast is not None else self.rounded
         self.bs = list(dict.fromkeys(link.product.ins["b"][0] for link in chain.links))
         self.xs: list[Access] = []
         self.numbers: dict[SSAValue, int] = {}
-        """By value of the chain, its number where it is one of the launch."""
+        """The number of each value of the chain in the launch, if it has one."""
         self.count = 0
         inside = [set(link.values) for link in chain.links]
         self.given = {value for own in inside for value in own}
@@ -101,7 +101,7 @@ class ChainPlan:
         return self.chain.links[0].shape[0]
 
     def link(self, number: int) -> PlannedLink:
-        """A link behind those before it."""
+        """Plan a link after the ones before it."""
         link = self.chain.links[number]
         own = set(link.values)
         taken = list(
@@ -174,7 +174,7 @@ class ChainPlan:
 
     @cached_property
     def operand_tensors(self) -> list[Tensor]:
-        """Of every x."""
+        """The tensor of every x."""
         return [
             tensor_of(access.layout.spec(tensor_spec(access.root)[0]))
             for access in self.xs
@@ -182,7 +182,7 @@ class ChainPlan:
         ]
 
     def kernel(self, target: str) -> BackToBackKernel:
-        """What would be generated."""
+        """The kernel that would be generated."""
         links: list[Link] = []
         bs = [tensor_of(operand_spec(b)) for b in self.bs]
         texts = [link.text for link in self.links]
@@ -241,7 +241,7 @@ class ChainPlan:
 
     @property
     def behind(self) -> tuple[str, ...]:
-        """As the text has what stands behind the links."""
+        """The bodies after the links, in the form of the text."""
         return (*([ROUNDED_A] if self.writes_a else []), *map(str, self.outers))
 
     @property
@@ -251,7 +251,7 @@ class ChainPlan:
 
 
 def accesses_of(link: ChainLink) -> Iterator[Access]:
-    """What the maps and the sums of a link read."""
+    """The operands that the maps and the sums of a link read."""
     for member in (*link.maps, *(total.member for total in link.sums)):
         yield from member.operands
 
@@ -263,5 +263,5 @@ def dense(element: str, shape: Sequence[int]) -> Tensor:
 
 
 def summed(builder: Builder, value: Value) -> int:
-    """What a sum of the value has as its term."""
+    """The number of the term for a sum of the value."""
     return value.at if value.of is None else as_tensor(builder.scalar(value.at), value.element).value

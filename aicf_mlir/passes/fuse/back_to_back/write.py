@@ -1,4 +1,4 @@
-"""The launch of a chain in the place of all that it computes, and what goes on from its sums behind it."""
+"""Write the launch of a chain in place of all ops that it computes, and the ops that continue from its sums after it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def write(function: FuncOp, bodies: Bodies, plan: ChainPlan) -> KernelOp:
 
 
 def result_types(plan: ChainPlan) -> list[Attribute]:
-    """Of each value where it is written, then of its sum."""
+    """The type of each value that is written, then of its sum."""
     found: list[Attribute] = []
     for planned, link in zip(plan.links, plan.chain.links, strict=True):
         for value in planned.values:
@@ -85,7 +85,7 @@ def hand_over(value: SSAValue, new: SSAValue, place: Operation) -> None:
 
 
 def goes_on(columns: SSAValue, total: Sum, bodies: Bodies, place: Operation) -> SSAValue:
-    """What a sum makes of the sums of columns: of each, or of all of them together."""
+    """The result that a sum computes from the sums of columns: for each column, or for all of them together."""
     (result,), (count,) = total.member.results, shape_of(columns)
     attrs: Mapping[str, int] = {"reduced": 1} if total.is_total else {}
     kind, body = (kernel.RowwiseOp, total.behind) if total.is_total else (kernel.MapOp, after(total.behind))
@@ -116,7 +116,7 @@ def after(behind: Body) -> Body:
 
 
 def body_name(link: ChainLink) -> str:
-    """What the body of a link is called: after the launches that it is made of, three of them at most."""
+    """The name of a link's body: after its launches, three of them at most."""
     members = [*link.maps, *(total.member for total in link.sums)]
     words = list(dict.fromkeys(str(m.op.attrs.get("body", m.op.op_name)) for m in members)) or ["product"]
     return "_".join(words) if len(words) <= 3 else f"{words[0]}_{words[1]}_to_{words[-1]}"

@@ -1,11 +1,11 @@
 """Chains of maps and reductions become one launch each.
 
-Launches are taken in the order of the text. Each joins the latest cluster that walks the same domain and that it
-reads from, or reads beside, if the whole can still stand at one place of the text. In a cluster nothing is computed
-twice, and values that only its members read are never written. Constants, broadcasts and transposes cost nothing:
-they are how a member reads. What is cheap, and makes no more memory to read, is computed again where a member cannot
-join what it reads, and where a cluster has all that it is made of: a transcendental function never is. Sums of columns
-stand beside rows, where they share what is large and take what follows no reduction: what both read is read once.
+Launches are taken in the order of the text. Each joins the latest cluster that walks the same domain and that it reads from or
+shares operands with, if the whole can still stand at one place of the text. In a cluster nothing is computed twice, and values
+that only its members read are never written. Constants, broadcasts and transposes cost nothing: they describe how a member reads.
+Cheap ops that need no more memory to be read are computed again in two cases: a member cannot join the launch it reads, or a
+cluster has all their operands. A transcendental function is never computed again. Sums of columns join rows if they share large
+operands, and take the members that follow no reduction: common operands are read once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from aicf_mlir.passes.fuse.loops.emit import replace
 
 
 def fuse_loops(function: FuncOp, bodies: Bodies, last: bool) -> bool:
-    """Write the generated launches of `function` in the place of what they fuse; whether there were any.
+    """Replace the generated launches of `function` by their fused launches; return True if there were any.
 
-    In the `last` run maps join the sums of all elements beside them; before, a product may take them as its epilogue.
+    In the `last` run maps join sums of all their elements; before it, a product may take the maps as its epilogue.
     """
     changed = False
     while clusters := clusters_of(function, bodies, last):

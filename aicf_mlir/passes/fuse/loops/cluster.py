@@ -11,7 +11,7 @@ from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.passes.fuse.loops.members import Member, constant_of
 
 MOST_OPERANDS, MOST_LINES = 24, 240
-"""Of one kernel: beyond them registers spill, and compiling takes long."""
+"""The limits of one kernel: beyond them registers spill, and compiling takes long."""
 
 FEW_ROWS, LARGE = 64, 1 << 14
 """Fewer rows of more elements than this together are reduced by many threads a row: nothing whole follows a reduction."""
@@ -28,7 +28,7 @@ class Cluster:
     """Results that have the shape of the domain, and those that have the kept one."""
     narrow: dict[SSAValue, Member] = field(default_factory=dict)
     columns: dict[SSAValue, Member] = field(default_factory=dict)
-    """Sums over the kept dimensions, beside rows."""
+    """Sums over the kept dimensions, in a cluster of rows."""
     narrow_members: set[int] = field(default_factory=set)
     """Ids of members that walk the kept dimensions only."""
 
@@ -45,7 +45,7 @@ class Cluster:
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """What every member walks."""
+        """The domain that every member walks."""
         return self.head.domain
 
     @property
@@ -55,7 +55,7 @@ class Cluster:
 
     @property
     def lines(self) -> int:
-        """How many operations its body has."""
+        """The number of operations in the cluster's body."""
         return sum(member.body.operations for member in self.members)
 
     def add(self, member: Member, is_narrow: bool, is_column: bool = False) -> None:
@@ -71,7 +71,7 @@ class Cluster:
 
 
 def operands_of(cluster: Cluster) -> dict[tuple[SSAValue, Layout | None], None]:
-    """What it reads from outside, constants left out."""
+    """The outside operands of the cluster, constants left out."""
     inside = cluster.values
     found: dict[tuple[SSAValue, Layout | None], None] = {}
     for member in cluster.members:
@@ -82,7 +82,9 @@ def operands_of(cluster: Cluster) -> dict[tuple[SSAValue, Layout | None], None]:
 
 
 def why_not(cluster: Cluster) -> str:
-    """Why no kernel of its kind can do it: whole values behind sums of columns, two levels where rows are few."""
+    """The reason why no kernel of its kind can compute the cluster: whole values after sums of columns, or two levels with few
+    rows.
+    """
     if cluster.kind == "map":
         return ""
     stages = stages_of(cluster)
@@ -105,7 +107,7 @@ def reduces_few_rows(cluster: Cluster) -> bool:
 
 
 def stages_of(cluster: Cluster) -> dict[SSAValue, int]:
-    """For each result, how many reductions lie one behind the other on the way to it, inside the cluster."""
+    """For each result, the number of successive reductions on the way to it inside the cluster."""
     found: dict[SSAValue, int] = {}
     for member in cluster.members:
         before = [found.get(access.root, 0) for access in member.operands]

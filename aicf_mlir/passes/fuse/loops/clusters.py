@@ -1,7 +1,7 @@
-"""Which launches become one: clusters of members that walk one domain.
+"""Clusters: launches that become one because their members walk one domain.
 
-A cluster stands at its anchor, one place of the text. Whatever it reads is made before the anchor, whatever reads it
-comes behind: so clusters never depend on each other in a circle.
+A cluster stands at its anchor, one place of the text. All its operands are made before the anchor, and all its readers come after
+it: so clusters never depend on each other in a circle.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from aicf_mlir.passes.fuse.loops.members import (
 from aicf_mlir.passes.fuse.updating import updates, updating
 
 LOOK_BACK = 48
-"""How many clusters before a member are asked whether it fits."""
+"""The number of earlier clusters that are tried for a member."""
 
 MOVES = (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)
 
@@ -57,7 +57,7 @@ class Clustering:
         self.cluster_of: dict[Operation, Cluster] = {}
         self.members: dict[Operation, Member] = {}
         self.again: dict[SSAValue, list[Operation]] = {}
-        """Who reads a value because it computes again what the text has it read."""
+        """The ops that read a value only because they compute an op again, where the text has them read that op."""
         self._readers: dict[SSAValue, list[Operation]] = {}
         self._composed: dict[tuple[int, int, int, int], tuple[object, Member | None]] = {}
         self._cheap: dict[int, tuple[Member, bool]] = {}
@@ -72,7 +72,7 @@ class Clustering:
         return self.clusters
 
     def place(self, member: Member) -> None:
-        """In the latest cluster that takes it, or in one of its own."""
+        """Place a member in the latest cluster that takes it, or in one of its own."""
         if self.join(member):
             return
         alone = member
@@ -109,7 +109,9 @@ class Clustering:
         return source if known[1] else None
 
     def composed(self, reader: Member, index: int, source: Member, root: SSAValue) -> Member | None:
-        """As `members.composed`, once for each of the same members: a member is tried in one cluster after the other."""
+        """The result of `members.composed`, computed once for the same arguments: a member is tried in one cluster after the
+        other.
+        """
         key = (id(reader), index, id(source), id(root))
         if (known := self._composed.get(key)) is None:
             made = composed(reader, index, source, root)
@@ -164,7 +166,9 @@ class Clustering:
                         readers.append(each.op)
 
     def candidates(self, member: Member) -> Iterator[Cluster]:
-        """Those that it reads, the latest first; then those that read what it reads, which is more than a single element."""
+        """The clusters that the member reads, the latest first; then the clusters that share an operand of more than one element
+        with it.
+        """
         found: list[Cluster] = []
         for access in member.operands:
             op = access.root.owner
@@ -225,9 +229,9 @@ class Clustering:
     def goes_on(self, cluster: Cluster) -> bool:
         """True if anything but its members reads a value of the domain's shape that follows a reduction.
 
-        One that follows none can be written on the way; but it goes to the product that it may be the epilogue of, which
-        leaves one phase less between the product and its readers, so until the `last` run those count too. What leads to
-        updates counts always: with others of its body it may be one launch for all parameters.
+        A value that follows no reduction can be written on the way. But it may go to a product whose epilogue can compute it,
+        which saves one phase between the product and its readers, so before the `last` run such values count too. Values that
+        lead to updates always count: with others of the same body they may become one launch for all parameters.
         """
         own, stages = {member.op for member in cluster.members}, stages_of(cluster)
         return any(
@@ -238,7 +242,7 @@ class Clustering:
         )
 
     def anchor(self, cluster: Cluster, member: Member) -> int | None:
-        """Where both stand: at the cluster if all that `member` reads is made before, else at the member."""
+        """The place for both: at the cluster if all that `member` reads is made before, else at the member."""
         if all(self.made_before(access.root, cluster) for access in member.operands):
             return cluster.anchor
         at = self.position[member.op]
@@ -310,12 +314,12 @@ def _rewritten(member: Member) -> bool:
 
 
 def roots_of(op: Operation) -> set[SSAValue]:
-    """What its operands are elements of."""
+    """The values that the operands of `op` take their elements from."""
     return {resolve(value).root for value in op.operands} | set(op.operands)
 
 
 def _is_copied(value: SSAValue, root: SSAValue) -> bool:
-    """True if a copy lies between `root` and what is read of it."""
+    """True if there is a copy between `root` and the value that is read."""
     while value is not root and isinstance(op := value.owner, MOVES):
         if isinstance(op, kernel.CopyOp):
             return True

@@ -1,4 +1,4 @@
-"""From clusters to launches: one body of all members, and views of what it reads."""
+"""Write clusters as launches: one body of all members, and views of their operands."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Emission:
         self.block: Block = function.body.block
         self.position = {op: at for at, op in enumerate(self.block.ops)}
         self.current: dict[SSAValue, SSAValue] = {}
-        """What stands now for a value that a cluster has made anew."""
+        """The current replacement of each value that a cluster computes."""
         self.readers: dict[SSAValue, set[Cluster]] = {}
         """The clusters that read a value: not always as the text has them, since they compute some values again."""
         self.members: set[Operation] = set()
-        """What the clusters replace."""
+        """The launches that the clusters replace."""
 
     def run(self, clusters: Sequence[Cluster]) -> None:
         """Replace the members of every cluster."""
@@ -181,7 +181,7 @@ class Emission:
         self.sink(new, anchor)
 
     def sink(self, value: SSAValue, anchor: Operation) -> None:
-        """Move what only moves or renames `value`, which now stands in front of `anchor`, behind it."""
+        """Move the ops that only move or rename `value`, now before `anchor`, to after it."""
         end = len(self.position)
         for use in list(value.uses):
             op = use.operation
@@ -198,7 +198,7 @@ def type_of(access: Access) -> str:
 
 
 def operand_at(block: Block, root: SSAValue, layout: Layout | None, anchor: Operation) -> SSAValue:
-    """`root` as a table, or the elements of it that lie at `layout`: itself, or a view in front of `anchor`."""
+    """`root` as a table, or its elements at `layout`: `root` itself, or a view before `anchor`."""
     if layout is None:
         return root
     type_ = tensor_type(root)
@@ -217,7 +217,7 @@ def operand_at(block: Block, root: SSAValue, layout: Layout | None, anchor: Oper
 
 
 def body_name(cluster: Cluster) -> str:
-    """What the body is called: after the bodies and launches that it is made of, three of them at most."""
+    """The name of the body: after its bodies and launches, three of them at most."""
     words = list(dict.fromkeys(str(m.op.attrs.get("body", m.op.op_name)) for m in cluster.members))
     return "_".join(words) if len(words) <= 3 else f"{words[0]}_{words[1]}_to_{words[-1]}"
 

@@ -23,7 +23,7 @@ OTHER_PLACES = "it reads what the other gives in another order, in part, or more
 
 
 def fit(cluster: Cluster, member: Member) -> Fit | str:
-    """How they fit, or why they do not."""
+    """The fit of a member in a cluster, or the reason why it does not fit."""
     tables = (access.root for access in member.operands if access.layout is None)
     if any(kernel.block_of(root) in cluster.values for root in tables):  # whole before anything reads it
         return "it looks elements up in what the other gives"
@@ -39,7 +39,7 @@ def fit(cluster: Cluster, member: Member) -> Fit | str:
 
 
 def _whole(cluster: Cluster, member: Member) -> Fit | str:
-    """As a member of the whole domain: every value of the cluster is read where it is, or repeated along the rows."""
+    """The fit as a member of the whole domain: every value of the cluster is read in place, or repeated along the rows."""
     if "map" not in (cluster.kind, member.kind) and cluster.kind != member.kind:
         return ""
     made = member.over(cluster.domain)
@@ -68,7 +68,7 @@ def _whole(cluster: Cluster, member: Member) -> Fit | str:
 
 
 def _narrow(cluster: Cluster, member: Member) -> Fit | str:
-    """As a map of the kept dimensions: it reads what the cluster has reduced."""
+    """The fit as a map of the kept dimensions: it reads the values that the cluster has reduced."""
     if cluster.kind == "map" or member.kind != "map" or member.body.dims:
         return ""
     kept = cluster.head.kept
@@ -84,7 +84,7 @@ def _narrow(cluster: Cluster, member: Member) -> Fit | str:
 
 
 def _beside(cluster: Cluster, member: Member) -> Fit | str:
-    """As sums of columns beside rows, or rows beside such sums: what both read is read once.
+    """The fit of sums of columns with rows, or of rows with such sums: common operands are read once.
 
     The sums take what follows no reduction, and no more than a sum is left of their columns.
     """

@@ -23,7 +23,7 @@ from aicf_mlir.passes.fuse.rounding import as_read
 
 @dataclass(frozen=True)
 class Access:
-    """How a member reads an operand: the elements of `root` that lie at `layout`; None for a table."""
+    """An access to an operand: the elements of `root` at `layout`; the layout of a table is None."""
 
     root: SSAValue
     layout: Layout | None
@@ -41,7 +41,7 @@ class Member:
     operands: tuple[Access, ...]
     results: tuple[OpResult, ...]
     narrow: tuple[bool, ...]
-    """For each result, whether it has the shape of what is kept."""
+    """For each result, True if it has the shape of the kept dimensions."""
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -71,7 +71,7 @@ class Member:
 
 
 def resolve(value: SSAValue) -> Access:
-    """Where the elements of `value` come from: through reshapes, views and copies that only move elements."""
+    """The source of the elements of `value`: through reshapes, views and copies that only move elements."""
     type_ = tensor_type(value)
     best = Access(value, layout_of(type_))
     root, layout = value, Layout.dense(shape_of(value))
@@ -257,7 +257,7 @@ COSTLY = TRANSCENDENTAL | {"scalar.load"}
 
 
 def is_one_element(access: Access) -> bool:
-    """True if all points of a domain of several read the same: to be read beside it saves nothing."""
+    """True if all points of a domain of several read the same element: sharing its read saves nothing."""
     layout = access.layout
     return layout is not None and layout.count > 1 and not any(stride for _, stride in layout.significant)
 

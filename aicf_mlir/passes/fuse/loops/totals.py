@@ -1,4 +1,4 @@
-"""Sums of all elements beside sums of columns: one launch reads what both read, and a small one adds the columns."""
+"""Sums of all elements join sums of columns: one launch reads the common operands, and a small one adds the columns."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _divide(op: GeneratedOp, beside: GeneratedOp, bodies: Bodies) -> bool:
 
 
 def divided(body: Body) -> tuple[Body, Body] | None:
-    """What `body` sums, and what it makes of the sum; None where it has another reduction, or reads elements behind it."""
+    """The terms that `body` sums, and the function of the sum; None if it has another reduction or reads elements after it."""
     first = len(body.args)
     at = [first + number for number, line in enumerate(body.lines) if line.op in REDUCTIONS]
     if len(at) != 1 or body.lines[at[0] - first].op != "scalar.sum" or body.dims:

@@ -1,8 +1,8 @@
 """Cross entropy of logits: a row is walked for its maximum, then for its sum of exponentials and the element of its target.
 
-The gradient needs the same two numbers of a row, so both become one launch where they stand together. How many rows count is
-a sum over the targets alone, in front of them. What a target outside of the classes gives, NaN, and what one that is ignored
-gives, csrc/kernels/loss/params.h says.
+The gradient needs the same two numbers of a row, so both become one launch if they stand together. The number of rows that count
+is a sum over the targets alone, computed first. csrc/kernels/loss/params.h specifies the results for a target outside of the
+classes (NaN) and for an ignored target.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.loss_loops.launches import computed_in, launch, repeated, tensor_of
 
 ROW_LOSSES = "row_losses"
-"""What the loss of each row is called."""
+"""The name of the losses of the rows."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Rows:
 
     @staticmethod
     def of(op: KernelOp) -> Rows:
-        """Those of kernel.cross_entropy or its gradient."""
+        """The rows of kernel.cross_entropy or its gradient."""
         count, classes = shape_of(op.ins["logits"][0])
         ignored, smoothing = op.attrs.get("ignore_index", -100), op.attrs.get("label_smoothing", 0.0)
         assert isinstance(ignored, int)
@@ -44,7 +44,7 @@ class Rows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the logits."""
+        """The shape of the logits."""
         return self.count, self.classes
 
     def checked(self, target: Scalar, value: Scalar, where_ignored: Scalar | float) -> Scalar:
@@ -54,7 +54,7 @@ class Rows:
         return select(target.equal(self.ignored), value.of(where_ignored), known)
 
     def loss(self, logit: Scalar, target: Scalar) -> Scalar:
-        """Of one row: of log(sum of exp) less the target's logit and, with smoothing, less the mean of all."""
+        """The loss of one row: log(sum of exp) less the target's logit and, with smoothing, less the mean of all logits."""
         target = target.cast("i64")
         most = row_max(logit)
         sum_log = log(row_sum(exp(logit - most)))
@@ -65,7 +65,7 @@ class Rows:
         return self.checked(target, smoothed if self.smoothing else picked, 0.0)
 
     def gradient(self, logit: Scalar, target: Scalar, scale: Scalar) -> Scalar:
-        """Of one logit: its softmax less the weight of its class, times what all rows share."""
+        """The gradient of one logit: its softmax less the weight of its class, times the factor that all rows share."""
         target = target.cast("i64")
         power = exp(logit - row_max(logit))
         softmax = power / row_sum(power)
@@ -77,7 +77,7 @@ class Rows:
         return self.checked(target, (softmax - weight) * scale, softmax * 0.0)
 
     def kept(self, target: Scalar) -> Scalar:
-        """How many rows count."""
+        """The number of rows that count."""
         one = target.builder.constant(1, "i64")
         return row_sum(select(target.cast("i64").equal(self.ignored), one.of(0), one))
 
@@ -93,7 +93,7 @@ def loss(op: KernelOp, bodies: Bodies) -> list[Operation]:
 
 
 def gradient(op: KernelOp, bodies: Bodies) -> list[Operation]:
-    """kernel.cross_entropy_grad: of rows, behind the number of those that count."""
+    """The ops of kernel.cross_entropy_grad: the number of rows that count, then the gradient of the rows."""
     rows = Rows.of(op)
     views = Views(op, rows)
     views.share(op.ins["dloss"][0], bodies)
@@ -130,7 +130,7 @@ def are_one(op: KernelOp, grad: KernelOp) -> bool:
 
 
 class Views:
-    """What the launches of rows read, and the ops that make it: logits, targets, then what all rows share."""
+    """The operands of the launches of rows, and the ops that make them: logits, targets, then the values that all rows share."""
 
     def __init__(self, op: KernelOp, rows: Rows):
         (logits,), (self.target,) = op.ins["logits"], op.ins["target"]
@@ -156,7 +156,7 @@ class Views:
 
 
 def scale_of(dloss: Scalar, *kept: Scalar) -> Scalar:
-    """What a row's gradient is multiplied by: its share of the cotangent."""
+    """The factor of a row's gradient: its share of the cotangent."""
     return dloss / kept[0].cast(dloss.type) if kept else dloss
 
 

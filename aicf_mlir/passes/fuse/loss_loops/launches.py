@@ -21,7 +21,7 @@ Formula = Callable[..., Any]
 
 
 def computed_in(value: SSAValue) -> str:
-    """What a body computes elements of `value` in."""
+    """The element type in which a body computes elements of `value`."""
     return COMPUTE[tensor_spec(value)[0]]
 
 

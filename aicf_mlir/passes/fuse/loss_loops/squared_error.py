@@ -29,7 +29,7 @@ def loss(op: KernelOp, bodies: Bodies) -> list[Operation]:
 
 
 def in_range(x: Scalar, element: str) -> Scalar:
-    """What an element type of a smaller range than f32 has of a term: the sum sees what overflows, as in torch."""
+    """The term in the range of an element type that is smaller than that of f32: the sum sees the overflow, as in torch."""
     return x.rounded(element) if element in OVERFLOWING else x
 
 
@@ -48,5 +48,5 @@ def gradient(op: KernelOp, bodies: Bodies) -> list[Operation]:
 
 
 def _divisor(op: KernelOp) -> int | None:
-    """What a mean divides by; None for a sum."""
+    """The divisor of a mean; None for a sum."""
     return prod(shape_of(op.ins["y"][0])) if op.attrs.get("reduction", "mean") == "mean" else None

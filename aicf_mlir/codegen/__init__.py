@@ -1,1 +1,1 @@
-"""From bodies to machine code: LLVM IR text for the CPU, CUDA C++ for GPUs, compiled once and kept on disk."""
+"""Generation of machine code from bodies: LLVM IR text for the CPU, CUDA C++ for GPUs, compiled once and kept on disk."""

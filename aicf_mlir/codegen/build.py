@@ -20,7 +20,7 @@ from aicf_mlir.ir.registry import capability
 from aicf_mlir.kernels.kernel import Code, Kernel
 
 MOST_MADE = 512
-"""Of some kilobytes each."""
+"""The most made kernels that are kept, each of some kilobytes."""
 
 _loaded = WeakValueDictionary[str, _C.Code]()
 _made = OrderedDict[str, tuple[Code, bytes]]()

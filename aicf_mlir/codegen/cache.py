@@ -1,8 +1,8 @@
-"""Compiled code on disk, found again by what it was made from.
+"""Compiled code on disk, indexed by a digest of its sources.
 
-A file is a SHA-256 and the code. The digest covers the key, too: a file that was cut off, changed or renamed is made
-again, since damaged code would end the process or compute nonsense. Files appear whole or not at all, so that any
-number of processes share a folder. Where nothing can be written, nothing is kept, without a word.
+A file is a SHA-256 and the code. The digest covers the key, too: a file that was cut off, changed or renamed is made again, since
+damaged code would end the process or compute nonsense. Files appear whole or not at all, so that any number of processes share a
+folder. If nothing can be written, nothing is kept, without a message.
 
 The digest has no secret, so it says nothing of who wrote a file. Only files that nobody but this user and root can have
 written are read (`trusted_file.py`); instead of any other the code is made again, with one warning.
@@ -23,14 +23,14 @@ from aicf_mlir.machine.trusted_file import UntrustedError, open_trusted_folder, 
 
 DIGEST_BYTES = 32
 MOST_BYTES = 64 << 20
-"""Of a file. The code of a kernel has some kilobytes."""
+"""The most bytes of a file. The code of a kernel has some kilobytes."""
 
 _warned: set[Path] = set()
 """The folders of which this process has said that not everything in them is trusted."""
 
 
 def folder() -> Path | None:
-    """Where code is kept: `AICF_CACHE_DIR`, else `aicf` in the user's cache; None with `AICF_CACHE=0`.
+    """The folder that code is kept in: `AICF_CACHE_DIR`, else `aicf` in the user's cache; None with `AICF_CACHE=0`.
 
     SettingError for another value of the one, or where the other is no folder.
     """
@@ -47,7 +47,7 @@ def folder() -> Path | None:
 
 
 def cached(key: Sequence[str], make: Callable[[], bytes]) -> bytes:
-    """What `make` gives for `key`, from the disk where it is there undamaged. Errors are those of `make`.
+    """The result of `make` for `key`, read from the disk if it is there undamaged. Errors are those of `make`.
 
     The key says all that the code depends on: the text it is made from, the generator, the toolchain.
     """

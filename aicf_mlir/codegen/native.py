@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def toolchain() -> str:
-    """What object code depends on besides the text: llvmlite's version and the processor. Does not import llvmlite."""
+    """The inputs of object code besides the text: llvmlite's version and the processor. llvmlite is not imported."""
     try:
         version = metadata.version("llvmlite")
     except metadata.PackageNotFoundError:
@@ -56,7 +56,7 @@ def compile_objects(texts: Sequence[str], cpu: str | None = None, features: str 
 def _compile(llvm: ModuleType, text: str, cpu: str, features: str) -> bytes:
     if platform.machine() in X86 and "+fma" not in features.split(",") and cpu not in WITH_FUSED:
         text = without_fused(text)
-    # A machine is not shared: whatever takes it over frees it.
+    # A machine is not shared: the object that takes it over frees it.
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         cpu, features, opt=2, reloc="pic", codemodel="small"
     )
@@ -74,7 +74,7 @@ def _compile(llvm: ModuleType, text: str, cpu: str, features: str) -> bytes:
 
 
 X86 = ("x86_64", "AMD64")
-"""What Python calls machines that may lack fused multiply-add."""
+"""Python's names of machines that may lack fused multiply-add."""
 WITH_FUSED = ("x86-64-v3", "x86-64-v4")
 """Names of such processors that have it; of others, their features say so."""
 PASSES = ("always_inliner", "sroa", "new_gvn", "simplify_cfg")

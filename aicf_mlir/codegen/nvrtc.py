@@ -13,12 +13,16 @@ from aicf_mlir.errors import KernelError
 
 SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 FOLDERS = ("cu13/lib", "cuda_nvrtc/lib")
-"""Of the package `nvidia`, where the wheels that torch for CUDA requires put it."""
+"""The library's folders in the package `nvidia`, as installed by the wheels that torch for CUDA requires."""
 OPTIONS = ("-std=c++17", "--fmad=false", "--ptxas-options=-v")
-"""No fast math, and no sum contracted with a product: what two kernels compute alike has the same bits in both, whatever else
-they compute. Products say their fused multiply-adds. The assembler's report goes to the log."""
+"""Options without fast math and without sums contracted with products. A value that two kernels compute alike has the same bits
+in both, independent of their other values. Products write their fused multiply-adds explicitly. The assembler's report goes to
+the log.
+"""
 CAREFUL = "--ptxas-options=-O1"
-"""For what spills: ptxas 13.0 has been seen to give two values that live at once one place in memory, with registers to spare."""
+"""The option for kernels that spill: ptxas 13.0 has been seen to give two values that live at once one place in memory, with
+registers to spare.
+"""
 SINCE = {"--no-cache": (12, 9)}
 """Options that only these versions and later know. NVRTC keeps a cache of its own: what it takes from there has no
 report, and our cache looks at what it reads."""
@@ -28,7 +32,7 @@ _TEXTS = ctypes.POINTER(ctypes.c_char_p)
 
 
 OF_ONE_CAPABILITY = {"sm_90": ("sm_90a", re.compile(r"\bwgmma\."))}
-"""By the target, the name of the architecture with the instructions that no later one has, and what they look like."""
+"""For each target, the name of the architecture with instructions that no later one has, and a pattern for these instructions."""
 
 
 class CompileError(KernelError):
@@ -51,7 +55,7 @@ def compile_with_report(source: str, target: str) -> tuple[bytes, str]:
 
 
 def architecture(source: str, target: str) -> str:
-    """What a text is compiled for: the target, or its own kind of it for instructions that only this one has."""
+    """The architecture that a text is compiled for: the target, or its own variant for instructions that only this one has."""
     own, instruction = OF_ONE_CAPABILITY.get(target, (target, None))
     return own if instruction is not None and instruction.search(source) else target
 
@@ -83,7 +87,7 @@ def _compiled(source: str, target: str, wanted: Sequence[str]) -> tuple[bytes, s
 
 
 def toolchain() -> str:
-    """What compiles: "NVRTC 13.0". Code that another version made is another code."""
+    """The compiler: "NVRTC 13.0". Code that another version made is different code."""
     major, minor = _version()
     return f"NVRTC {major}.{minor}"
 
@@ -167,7 +171,7 @@ def _text(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> str:
 
 
 def _explain(library: ctypes.CDLL, status: int, log: str, source: str, target: str) -> str:
-    """NVRTC's log and, numbered, the lines of the text that it names with the one before and behind."""
+    """NVRTC's log and, numbered, the lines of the text that it names, with the line before and the line after."""
     lines = source.splitlines()
     named = {int(number) for number in re.findall(r"generated\.cu\((\d+)\)", log)}
     shown = sorted({n for number in named for n in (number - 1, number, number + 1) if 0 < n <= len(lines)})

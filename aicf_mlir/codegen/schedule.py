@@ -21,7 +21,7 @@ def generate(kernel: Kernel) -> Code:
 
 
 def reason(kernel: Kernel) -> str:
-    """Why a target has no code for a kernel that verifies; "" where it has: only a chain may ask for too much."""
+    """The reason why a target has no code for a kernel that verifies; "" if it has: only a chain may ask for too much."""
     if kernel.target == "cpu" or not isinstance(kernel, BackToBackKernel):
         return ""
     return back_to_back.reason(kernel)

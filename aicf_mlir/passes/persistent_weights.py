@@ -145,7 +145,7 @@ class Keeper:
         return self.made(update, update.symbol, update.ins, outs, values)
 
     def of_body(self, update: LaunchOp, by_source: Mapping[str, str]) -> LaunchOp | None:
-        """The update as a generated kernel. Its body gives a result's value once more, rounded; the same holds for each segment."""
+        """The update as a generated kernel. Its body gives a result's value once more, rounded; so does each segment."""
         (symbol,) = update.bodies
         body = self.bodies[symbol]
         builder = Builder(body.args)

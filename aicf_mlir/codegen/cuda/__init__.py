@@ -1,13 +1,13 @@
-"""CUDA C++ from a generated kernel: `generate` prints it, `workspace` says how much memory its phases hand on.
+"""CUDA C++ from a generated kernel: `generate` prints it, `workspace` gives the bytes that its phases pass on.
 
     pieces.py    device functions of our own that the text brings along: NVRTC has no CUDA headers
-    scalars.py   what each operation of a body is in CUDA C++
-    dependency.py   the wait that kernels begin with, and which go without
+    scalars.py   the CUDA C++ of each operation of a body
+    dependency.py   the wait that kernels begin with, and the kernels without one
     text.py      lines of text, and the values that have a name at a place of it
     access.py    axes and offsets, accesses of up to 16 bytes
     maps.py      rows.py, split_rows.py, columns.py: a schedule each, which follows from shapes alone, and its text
     products.py  a matrix product around an epilogue, from the device code of the prebuilt kernels
-    chain.py     products one behind the other in one launch, from registers to registers; chain_schedule.py says how it is cut,
+    chain.py     products one after the other in one launch, from registers to registers; chain_schedule.py divides it,
                  chain_products.py, chain_bodies.py, chain_sums.py print its parts
     rows_and_columns.py   a rowwise and a colwise kernel over one domain in one walk
 

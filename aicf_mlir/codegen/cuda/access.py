@@ -1,4 +1,4 @@
-"""Where elements lie, and how wide they are read and written.
+"""Offsets of elements, and the widths of reads and writes.
 
 Tensors are counted as in `Axis.strides`: the operands, then the results. The pointer to a tensor's first element is
 `a0`, `a1`, … for operands and `r0`, `r1`, … for results.
@@ -82,10 +82,10 @@ def integer(largest: int) -> str:
 
 
 def width(kernel: Kernel, axes: Sequence[Axis], inner: int, hot: Iterable[int]) -> int:
-    """How many neighbours along axis `inner` a thread may take at once; 1 where some tensor does not allow more.
+    """The number of neighbours along axis `inner` that a thread may take at once; 1 if some tensor does not allow more.
 
-    Of the tensors in `hot`, which make up the traffic, the one with the largest elements is read and written 16 bytes at
-    a time; wider elements elsewhere take several accesses.
+    The tensors in `hot` make up the traffic. The one with the largest elements is read and written 16 bytes at a time; wider
+    elements elsewhere take several accesses.
     """
     contiguous = [
         n for n in range(len(tensors(kernel))) if axes[inner].strides[n] == 1 and not _is_table(kernel, n)
@@ -199,7 +199,7 @@ def put(text: Text, kernel: Kernel, place: Coordinates, number: int, count: int,
 
 
 def index_of(dim: int, neighbour: str, *places: Coordinates) -> str:
-    """The point's place in a dimension of the domain, `neighbour` points behind along the last axis of the last place."""
+    """The point's place in a dimension of the domain, `neighbour` points further along the last axis of the last place."""
     for place in places:
         for axis, name in zip(place.axes, place.names, strict=True):
             if axis.dims == (dim,):

@@ -1,4 +1,4 @@
-"""Which operands of a launch generated code can read in front of the wait for the launch before it."""
+"""Operands of a launch that generated code can read before the wait for the launch before it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aicf_mlir.kernels.kernel import Kernel
 
 
 def can_prefetch(kernel: Kernel) -> frozenset[int]:
-    """By number; those of small products."""
+    """The numbers of the operands that can be prefetched: those of small products."""
     if kernel.kind == "gemm_map":
         return gemm_maps.can_prefetch(kernel)
     if not isinstance(kernel, HorizontalKernel):

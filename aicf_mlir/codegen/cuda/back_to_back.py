@@ -1,4 +1,4 @@
-"""A chain: each warpgroup takes 64 rows through all links, from registers to registers; weights lie in shared memory."""
+"""A chain: each warpgroup takes 64 rows through all links, from registers to registers; the weights are in shared memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALIGNMENT = 256
 
 
 def reason(kernel: BackToBackKernel) -> str:
-    """Why CUDA has no code for a chain; "" where it has."""
+    """The reason why CUDA has no code for a chain; "" if it has."""
     plan = plan_of(kernel)
     return plan if isinstance(plan, str) else ""
 
@@ -126,10 +126,10 @@ class ChainWriter:
         hand_on(text, self.kernel, plan)
 
     def _meet_as_often(self, tiles: int) -> None:
-        """Let a warpgroup that had a tile less than the first one meet as often as that.
+        """Let a warpgroup that had one tile less than the first one meet as often as the first.
 
-        The code needs it not, compute-sanitizer's racecheck does: behind barriers that some warps of a block have passed
-        more often than others it reports races between accesses with a `__syncthreads` in the middle.
+        The code does not need it, but compute-sanitizer's racecheck does. After barriers that some warps of a block have passed
+        more often than others, racecheck reports races between accesses with a `__syncthreads` in the middle.
         """
         meetings = 1 + len(set(self.plan.ready))
         with self.text.block(f"if (tile - warp / 4 * {self.plan.blocks}ll < {tiles})"):
@@ -217,7 +217,7 @@ class ChainWriter:
                 self._write_staged(value)
             text.add(f"aicf::chain::wait_products<{int(bool(behind))}>(z{number});")
             if number == 0 and kernel.outers:
-                # What the products of the last tile read may be written behind it.
+                # After it the operands of the last tile's products may be overwritten.
                 text.add("" if self.plan.divided else "aicf::chain::meet(warp / 4);")
                 if self.kernel.multiplies_a:
                     self._stage_a()
@@ -232,7 +232,7 @@ class ChainWriter:
             if behind and self.plan.divided:
                 text.add("__syncthreads();")  # all strips are there
             elif behind:
-                # What they read of all four warps may be written behind the barrier.
+                # After the barrier, their operands of all four warps may be overwritten.
                 for other in under_way:
                     text.add(f"aicf::chain::wait_products(d{other});")
                 text.add("aicf::chain::meet(warp / 4);")
@@ -291,7 +291,7 @@ class ChainWriter:
             text.add("__syncwarp();")
 
     def _behind_links(self) -> int:
-        """How many results are those of links."""
+        """The number of results that belong to links."""
         return sum((made.wide is not None) + (made.column_sum is not None) for _, made in self.kernel.values)
 
     def _multiply_rows(self, numbers: list[int]) -> None:
@@ -319,7 +319,7 @@ class ChainWriter:
         text.add("aicf::chain::commit_products();")
 
     def _block(self, value: int, share: int) -> str:
-        """Where the 64 columns of a strip begin that are the `share`th of this warpgroup."""
+        """The first of the 64 columns of a strip that are the `share`th of this warpgroup."""
         if self.plan.divided:
             return f"{self.places[value]} + 2048 * {block_of(str(share), self.plan)}"
         return str(self.places[value] + 2048 * share)
@@ -345,7 +345,7 @@ class ChainWriter:
         return made.wide is not None or (made.column_sum is not None and value not in self.plan.by_products)
 
     def _write_staged(self, value: int) -> None:
-        """From shared memory to memory, and to the column sums."""
+        """Write a staged value from shared memory to memory, and add it to the column sums."""
         kernel = self.kernel
         owner, made = kernel.values[value]
         n = kernel.links[owner].n
@@ -359,7 +359,7 @@ class ChainWriter:
         self.text.add("__syncwarp();")
 
     def _body(self, number: int, link: Link) -> None:
-        """What becomes of the sums of a product, between the arrival of the tiles that this needs and their last use."""
+        """Emit the body on the sums of a product, between the arrival of the tiles that it needs and their last use."""
         fetches = self.plan.fetches_of(number)
         if fetches:
             self._arrived(len(fetches))

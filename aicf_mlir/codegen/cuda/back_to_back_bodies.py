@@ -1,4 +1,4 @@
-"""What becomes of the sums of a chain's product: the body of its link on the pairs of neighbours that a thread has."""
+"""The body of a link on the sums of a chain's product: on the pairs of neighbours that a thread has."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class BodyWriter:
         return made.element == "f32" and made.column_sum is not None and made.wide is None and not is_read
 
     def _elements(self, argument: int, operand: int) -> None:
-        """Two neighbours of an operand that lies anyhow, straight from memory; none of rows that are not there."""
+        """Two neighbours of an operand with any layout, read directly from memory; nothing is read for missing rows."""
         text, tensor = self.text, self.kernel.operands[operand]
         row, column = tensor.strides
         text.add(f"const long long row{argument} = row0 + lane / 4 + p % 2 * 8;")

@@ -1,8 +1,8 @@
-"""What lies where in the shared memory of a warp, and for how long: the same bytes serve one thing behind the other.
+"""Places in the shared memory of a warp, and their lifetimes: the same bytes serve several uses one after the other.
 
-Of a tile, the time of a link has four parts: its product, during which what the link before has staged is written; its body;
-the barrier behind which what outer products of the link before have read is free; and the staging of its values. The time
-of link -1 is that in which a arrives.
+For each tile, the time of a link has four parts. The first is its product, while the staged values of the link before are
+written. The second is its body. The third is the barrier after which the operands of the previous link's outer products are free.
+The fourth is the staging of its values. The time of link -1 is the one in which a arrives.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRODUCT, BODY, BARRIER, STAGING = range(4)
 """The parts of a link's time."""
 
 Times = tuple[tuple[int, int], ...]
-"""From when until when: the first part in which it is used, and the first one in which it no more is."""
+"""Intervals of time: the first part in which the memory is used, and the first part in which it is free again."""
 
 
 def part(link: int, which: int) -> int:
@@ -30,7 +30,7 @@ def part(link: int, which: int) -> int:
 
 @dataclass(frozen=True)
 class Strip:
-    """What needs memory."""
+    """A user of memory."""
 
     size: int
     """Bytes."""
@@ -58,7 +58,7 @@ def link_of(kernel: BackToBackKernel, value: int | None) -> int:
 
 
 def ready(kernel: BackToBackKernel, outer: Outer) -> int:
-    """The link behind whose body an outer product starts."""
+    """The link after whose body an outer product starts."""
     return max(link_of(kernel, outer.left), link_of(kernel, outer.right))
 
 
@@ -70,7 +70,7 @@ def right_of(outer: Outer) -> int:
 def lay_out(
     kernel: BackToBackKernel, fetches: Sequence[Fetch], alone: bool, divided: bool
 ) -> tuple[list[int], dict[int, int], int]:
-    """Where the fetched tiles and the staged values of a warp lie, -1 is a; and where the last of them ends."""
+    """The places of the fetched tiles and of the staged values of a warp, where -1 is a; and the end of the last of them."""
     staged = _staged(kernel, divided)
     strips = [*_fetched(kernel, fetches, alone), *(strip for _, strip in staged)]
     places = _pack(strips)
@@ -84,7 +84,7 @@ def lay_out(
 
 
 def _end(kernel: BackToBackKernel) -> int:
-    """Of a tile."""
+    """The end of a tile's time."""
     return part(len(kernel.links), STAGING) + 1
 
 
@@ -105,7 +105,7 @@ def _fetched(kernel: BackToBackKernel, fetches: Sequence[Fetch], alone: bool) ->
 
 
 def _staged(kernel: BackToBackKernel, divided: bool) -> list[tuple[list[int], Strip]]:
-    """Values on their way to memory, of a link one behind the other, and what outer products read."""
+    """The strips of values on their way to memory, one after the other within a link, and of the operands of outer products."""
     multiplied = [-1, *kernel.multiplied] if kernel.multiplies_a else list(kernel.multiplied)
     found: list[tuple[list[int], Strip]] = []
     if kernel.a_rounded is not None and -1 not in multiplied:
@@ -126,7 +126,7 @@ def _staged(kernel: BackToBackKernel, divided: bool) -> list[tuple[list[int], St
 
 
 def _multiplied(kernel: BackToBackKernel, value: int, begin: int, divided: bool) -> Times:
-    """From `begin` until all warps know that the last outer product has read it."""
+    """The interval from `begin` until all warps know that the last outer product has read the value."""
     last = max(ready(kernel, outer) for outer in kernel.outers if value in (outer.left, right_of(outer)))
     if divided:
         return ((begin, part(last + 1, BARRIER) + 1),)
@@ -137,7 +137,9 @@ def _multiplied(kernel: BackToBackKernel, value: int, begin: int, divided: bool)
 
 
 def _pack(strips: Sequence[Strip]) -> list[int]:
-    """Where each begins: the largest first, each as far in front as nothing is that is there at the same time."""
+    """The begin of each strip: the largest strip is placed first, each at the first place where no other strip is at the same
+    time.
+    """
     places: dict[int, int] = {}
     for number in sorted(range(len(strips)), key=lambda n: (-strips[n].size, strips[n].times)):
         strip, place = strips[number], 0

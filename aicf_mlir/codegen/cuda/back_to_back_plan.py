@@ -1,8 +1,8 @@
-"""How a chain is cut for CUDA: who has which rows, what lies in shared memory, what stays in registers.
+"""The division of a chain for CUDA: the rows of each warpgroup, the contents of shared memory and of registers.
 
-A warpgroup takes 64 rows at a time through all links; blocks stay, and take every so many tiles. Weights and vectors are
-brought to shared memory once, tiles of operands one tile ahead. Of an outer product either each warpgroup has all sums, over
-its own rows; or the warpgroups of a block divide the sums, and each has some of them over the rows of all.
+A warpgroup takes 64 rows at a time through all links. Blocks persist and take tiles with a fixed stride. Weights and vectors are
+brought to shared memory once, tiles of operands one tile ahead. For an outer product, either each warpgroup has all sums over its
+own rows, or the warpgroups of a block divide the sums and each has some of them over the rows of all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.kernels.tensor import Tensor
 
 ROWS = 64
-"""Of a tile."""
+"""The rows of a tile."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Fetch:
     """A tile of an operand that is brought to shared memory ahead of its use, of each warp its own rows."""
 
     operand: int
-    """Of the launch."""
+    """The number of the operand in the launch."""
     link: int
     """-1: a, which the first link multiplies."""
     columns: int
@@ -37,7 +37,7 @@ class Fetch:
 
     @property
     def bytes(self) -> int:
-        """Of one warp."""
+        """The bytes of one warp."""
         return wide_strip_bytes(self.columns) if self.element == "f32" else strip_bytes(self.columns)
 
 
@@ -46,7 +46,7 @@ class Flags:
     """Truth values of a later link that follow from one value alone: one bit is kept of each instead of the value."""
 
     value: int
-    """Of the chain."""
+    """The number of the value in the chain."""
     link: int
     argument: int
     lines: tuple[int, ...]
@@ -58,31 +58,31 @@ class ChainPlan:
     """The schedule of a chain; it follows from the kernel alone."""
 
     warpgroups: int
-    """Of a block."""
+    """The warpgroups of a block."""
     blocks: int
     weights: tuple[tuple[int, int], ...]
-    """For each different b, the first link that has it and where it begins in shared memory."""
+    """For each different b, the first link that has it and its begin in shared memory."""
     vectors: tuple[tuple[int, int], ...]
-    """For each operand that is the same for all rows, its number and where it begins, as floats."""
+    """For each operand that is the same for all rows, its number and its begin, in floats."""
     fetches: tuple[Fetch, ...]
-    """In the order of their uses."""
+    """The fetches in the order of their uses."""
     alone: bool
-    """True if each fetch has memory of its own; else those of different links have the same, one link behind the other."""
+    """True if each fetch has memory of its own; else fetches of different links share memory, one link after the other."""
     strips: int
-    """Where the memory of the first warp begins."""
+    """The begin of the first warp's memory."""
     strip: int
     """Bytes of each warp."""
     flags: tuple[Flags, ...]
     kept: tuple[int, ...]
     """Values that stay in registers as they are until the last link that takes them."""
     sums: tuple[tuple[int, int], ...]
-    """For each value with a column sum, its number and where its columns begin among all that are summed."""
+    """For each value with a column sum, its number and the begin of its columns among all summed columns."""
     shared: int
     """Bytes of a block."""
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """The threads of a block."""
         return 128 * self.warpgroups
 
     @property
@@ -93,18 +93,18 @@ class ChainPlan:
     summed: int = 0
     """Columns of all sums, and elements of all outer products."""
     places: tuple[tuple[int, int], ...] = ()
-    """For each value that is brought to shared memory, its number and where the warp has its strip; -1 is a."""
+    """For each value that is brought to shared memory, its number and the place of the warp's strip; -1 is a."""
     divided: bool = False
     """True if the warpgroups of a block divide the sums of outer products, 64 rows of the result each at a time. They take
     tiles side by side then, and as many."""
     ready: tuple[int, ...] = ()
-    """For each outer product, the link behind whose body it starts."""
+    """For each outer product, the link after whose body it starts."""
     outer_starts: tuple[int, ...] = ()
-    """Where the elements of each lie among all that is summed."""
+    """The begin of each outer product's elements among all summed elements."""
     by_products: tuple[int, ...] = ()
     """Values whose column sum is a product with ones, started with the first outer product that has them on its left."""
     ones: int = 0
-    """Where these lie in shared memory."""
+    """The begin of the ones in shared memory."""
 
     def ragged(self, rows: int) -> bool:
         """True if there are tiles that have not all their rows."""
@@ -115,7 +115,7 @@ class ChainPlan:
         return [fetch for fetch in self.fetches if fetch.link == link]
 
     def behind(self, link: int) -> list[Fetch]:
-        """The tiles that take the place of those of a link; none behind the last link that takes any."""
+        """The tiles that take the place of those of a link; none after the last link that takes any."""
         later = [fetch for fetch in self.fetches if fetch.link > link]
         return [fetch for fetch in later if fetch.link == later[0].link]
 
@@ -126,17 +126,18 @@ class ChainPlan:
 
 
 def strip_bytes(columns: int) -> int:
-    """Of 16 rows of 16-bit elements, as `Strip` lays them out."""
+    """The bytes of 16 rows of 16-bit elements, as `Strip` lays them out."""
     return -(-columns // 64) * 16 * 128
 
 
 def wide_strip_bytes(columns: int) -> int:
-    """Of 16 rows of floats, as `WideStrip` lays them out."""
+    """The bytes of 16 rows of floats, as `WideStrip` lays them out."""
     return 16 * (4 * columns + (0 if columns % 32 == 0 else 32))
 
 
 def sum_registers(element: str, columns: int, by_products: int = 0) -> int:
-    """Of a column sum: a chunk of eight neighbours, what `Fold` leaves to a lane, or what a product with ones gives.
+    """The registers of a column sum: a chunk of eight neighbours, the elements that `Fold` leaves to a lane, or the result of a
+    product with ones.
 
     `by_products`: the shares of that product, 0 where there is none.
     """
@@ -148,12 +149,12 @@ def sum_registers(element: str, columns: int, by_products: int = 0) -> int:
 
 
 def outer_blocks(result: Tensor) -> int:
-    """How many times 64 rows the result of an outer product has."""
+    """The number of blocks of 64 rows in the result of an outer product."""
     return -(-result.shape[0] // 64)
 
 
 def outer_registers(result: Tensor, shares: int) -> int:
-    """Of the sums of an outer product."""
+    """The registers of the sums of an outer product."""
     return outer_blocks(result) // shares * result.shape[1] // 2
 
 
@@ -168,6 +169,6 @@ def is_vector(tensor: Tensor) -> bool:
 
 
 def is_tile(tensor: Tensor) -> bool:
-    """True if its rows lie one behind the other and can be read 16 bytes at a time."""
+    """True if its rows are stored one after the other and can be read 16 bytes at a time."""
     whole = tensor.strides == (tensor.shape[1], 1) and tensor.alignment % 16 == 0
     return whole and COMPUTE[tensor.element] == "f32"

@@ -25,13 +25,13 @@ from aicf_mlir.ir.registry import capability
 from aicf_mlir.kernels.back_to_back import BackToBackKernel
 
 BLOCKS = 132
-"""Of a launch, at most: column sums are added in an order that follows from it, so it is the same on every device."""
+"""The most blocks of a launch: column sums are added in an order that follows from it, so it is the same on every device."""
 WIDEST = 128
 STEP = 16
 SHARED = 232448
 """Bytes of shared memory that a block may have."""
 REGISTERS = {4: 128, 3: 168, 2: 255}
-"""Of a thread, by the warpgroups of a block."""
+"""The registers of a thread, by the warpgroups of a block."""
 OTHER_REGISTERS = 56
 """Addresses, counters, and what is on its way."""
 
@@ -98,7 +98,7 @@ def _faults(kernel: BackToBackKernel) -> Iterator[str]:
 
 
 def _flags(kernel: BackToBackKernel) -> tuple[tuple[Flags, ...], tuple[int, ...]]:
-    """What is kept of values that later links take: bits where these do for all of them, or else the values."""
+    """The kept parts of values that later links take: bits if these suffice for all of them, or else the values."""
     bits: list[Flags] = []
     kept: list[int] = []
     for value in sorted(kernel.taken):
@@ -122,7 +122,7 @@ def words(kernel: BackToBackKernel, flags: Flags) -> int:
 
 
 def _registers(kernel: BackToBackKernel, shares: int) -> int:
-    """Of a thread, about, where the sums of outer products are divided so."""
+    """The approximate registers of a thread if the sums of outer products are divided into these shares."""
     flags, kept = _flags(kernel)
 
     def size(value: int) -> int:

@@ -54,7 +54,7 @@ def hand_on(text: Text, kernel: BackToBackKernel, plan: ChainPlan) -> None:
 
 
 def block_of(share: str, plan: ChainPlan) -> str:
-    """Which 64 rows of an outer product are the `share`th of a warpgroup."""
+    """The block of 64 rows of an outer product that is the `share`th of a warpgroup."""
     return f"({share} * {plan.shares} + warp / 4)" if plan.divided else share
 
 

@@ -34,7 +34,7 @@ WARP = 32
 BLOCKS = 264
 """Blocks that fill a large chip."""
 LEAST_ROWS = 4
-"""Of a thread, before rows are divided among blocks."""
+"""The fewest rows of a thread before rows are divided among blocks."""
 ROOM = 64
 """Registers of a thread for its sums, at most."""
 IN_FLIGHT = 192
@@ -45,7 +45,7 @@ PARTS_IN_FLIGHT = 8
 
 @dataclass(frozen=True)
 class ColumnSchedule:
-    """How rows and columns are spread over blocks."""
+    """The distribution of rows and columns over blocks."""
 
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
@@ -75,7 +75,7 @@ class ColumnSchedule:
 
     @property
     def vectors(self) -> int:
-        """Of columns."""
+        """The number of vectors of columns."""
         return self.breadth // self.width
 
     @property
@@ -117,7 +117,7 @@ def reductions(kernel: Kernel) -> list[int]:
 
 
 def places(kernel: Kernel, items: int) -> tuple[list[int], int]:
-    """Where in the workspace the partial results of each reduction begin, `items` of each, and bytes of all."""
+    """The begin of each reduction's partial results in the workspace, with `items` for each, and the bytes of all."""
     starts: list[int] = []
     used = 0
     for value in reductions(kernel):
@@ -228,7 +228,7 @@ class ColumnWriter:
         return f"element_of(x{operand}{where}, {'j' if self._neighbours(operand) > 1 else '0'})"
 
     def _fixed(self) -> None:
-        """What is the same for all rows: read and computed once."""
+        """Read and compute once the values that are the same for all rows."""
         text, kernel, plan = self.text, self.kernel, self.plan
         for number in self.fixed:
             fetch(text, kernel, self.column, number, plan.width, f"x{number}")
@@ -330,7 +330,7 @@ class ColumnWriter:
                 text.add(f"{target}[{at}] = s{value}[j];")
 
     def _finish(self) -> None:
-        """What follows from the reductions, where this block has all rows."""
+        """Compute the values that follow from the reductions, if this block has all rows."""
         with self.text.each("j", self.plan.width):
             scope = Scope(self.text, self.kernel, self._element, lambda dim: index_of(dim, "j", self.column))
             scope.names.update({value: f"s{value}[j]" for value in self.reductions})
@@ -338,7 +338,7 @@ class ColumnWriter:
 
 
 def write_columns(text: Text, kernel: Kernel, scope: Scope, column: Coordinates, neighbour: str) -> None:
-    """The results without the reduced dimensions at a column, `neighbour` behind the place's."""
+    """Write the results without the reduced dimensions at a column, `neighbour` columns after that of the place."""
     for number, tensor in enumerate(kernel.results):
         if kernel.is_whole(number):
             continue
@@ -352,7 +352,7 @@ def write_columns(text: Text, kernel: Kernel, scope: Scope, column: Coordinates,
 
 
 def strands(kernel: Kernel) -> int:
-    """Threads that share a column in the second phase; their results lie in shared memory."""
+    """The threads that share a column in the second phase; their results are in shared memory."""
     return 32 if sum(reduction(kernel, value).bytes for value in reductions(kernel)) <= 16 else 16
 
 

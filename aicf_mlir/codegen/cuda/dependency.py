@@ -1,10 +1,10 @@
-"""The wait that kernels begin with, so that launches in front of them may still run when they are started.
+"""The wait at the beginning of kernels, so that earlier launches may still run when they are started.
 
-A product that reads operands ahead of it waits behind that, and begins by saying so: what it reads then is what launches
-further in front have written, which are complete when it starts (dialects/plan/ahead.py).
+A product that reads operands ahead waits after these reads, and begins with a marker for it. It reads ahead only values written
+by launches further back, which are complete when it starts (dialects/plan/ahead.py).
 
-Those of very many blocks go without. Each block pays for the wait, some half a microsecond of a life of one or two: a cast of
-67 million elements took 83 us with it and 51 without on an H200. What is launched without a wait has full edges.
+Kernels of very many blocks do not wait. Each block pays for the wait, some half a microsecond of a life of one or two: a cast of
+67 million elements took 83 us with it and 51 without on an H200. A launch without a wait has full edges.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 
 WAIT = "dependency_wait();"
 READ_AHEAD = "prefetch();"
-"""What a kernel begins with that waits behind what it reads ahead."""
+"""The first statement of a kernel that waits after its reads ahead."""
 MANY_BLOCKS = 16 * 132
 """More than a large chip holds at once."""
 
@@ -26,7 +26,7 @@ def without_wait(source: str) -> str:
 
 
 def waiting(source: str) -> dict[str, bool]:
-    """By the name of each kernel in CUDA C++ as it is generated here: whether it begins with the wait, or with what is ahead."""
+    """For each kernel name in the generated CUDA C++: True if the kernel begins with the wait, or with its reads ahead."""
     return {name: first in (WAIT, READ_AHEAD) for name, first in _KERNEL.findall(source)}
 
 

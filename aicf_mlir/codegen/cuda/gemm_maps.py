@@ -1,7 +1,7 @@
 """A gemm_map: the product's device code around an epilogue that is printed from the body.
 
-A small product reads what the body needs beside it in front of the sums. Operands that its launch names as `ahead` it reads
-in front of the wait for the launch before it, by ways that do not go through the first cache.
+A small product reads the body's other operands before the sums. It reads the operands that its launch names as `ahead` before the
+wait for the launch before it, in ways that bypass the first-level cache.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _axes(kernel: Kernel) -> list[Axis]:
 
 
 def _neighbours(kernel: Kernel, size: _C.ProductTile, axes: Sequence[Axis]) -> int:
-    """How many elements of a row the epilogue takes at once."""
+    """The number of elements of a row that the epilogue takes at once."""
     neighbours = min(width(kernel, axes, len(axes) - 1, varying(kernel, axes)), size["neighbours"])
     while kernel.domain[-1] % neighbours:  # a map of one row may leave a rest; here nothing takes it
         neighbours //= 2
@@ -114,7 +114,7 @@ def _read(kernel: Kernel) -> list[int]:
 
 
 def tile(kernel: Kernel) -> _C.ProductTile:
-    """What its blocks compute each."""
+    """The tile that each of its blocks computes."""
     return tile_of(_problem(kernel))
 
 

@@ -60,7 +60,7 @@ def _code(kernel: Kernel) -> Code:
 
 
 def _with_column_sums(kernel: Kernel) -> Code:
-    """In one walk where registers hold the rows, else the sums and then the rows; each finds the workspace free."""
+    """The code in one walk if registers hold the rows, else the sums and then the rows; each finds the workspace free."""
     if (found := rows_and_columns.schedule(kernel)) is not None:
         return rows_and_columns.code(*found)
     codes = [_code(part) for part in apart(kernel)]

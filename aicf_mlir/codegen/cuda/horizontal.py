@@ -1,9 +1,9 @@
-"""Members of several kinds as one grid: each block belongs to one of them, and runs the text that this has by itself.
+"""Members of several kinds as one grid: each block belongs to one of them, and runs the code that the member has by itself.
 
-The text of a member becomes a function in a namespace of its own, whose parameters are its addresses and the place of the
-block in its own grid, by the names that CUDA has for them. Members with the same text share a function. Blocks of what
-takes longest come first. Members run in blocks of one size: what has barriers uses all threads, of what has none those
-that it does not need end at once.
+The text of a member becomes a function in a namespace of its own. Its parameters are its addresses and the place of the block in
+its own grid, by CUDA's names for them. Members with the same text share a function. Blocks of the longest members come first.
+Members run in blocks of one size: members with barriers use all threads; in members without, the threads that are not needed end
+at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aicf_mlir.kernels.horizontal import HorizontalKernel
 from aicf_mlir.kernels.kernel import Code, Kernel, Phase, collapse, elements
 
 THREADS = 256
-"""Of a block: those of the tiles of small results."""
+"""The threads of a block: those of the tiles of small results."""
 RESIDENT, RESIDENT_TF32 = 3, 2
 """Blocks that a multiprocessor has at the same time, at least; with operands of TF32 a thread needs more registers."""
 ORDER = ("rowwise", "colwise", "gemm_map", "map")
@@ -58,11 +58,11 @@ class MemberCode:
     threads: int
     shared: int
     waits: bool
-    """True if the body waits for the launch in front, behind what it reads ahead."""
+    """True if the body waits for the previous launch, after its reads ahead."""
 
 
 def part_of(kernel: Kernel) -> MemberCode | str:
-    """The code of a kernel beside others; why it cannot be there."""
+    """The code of a kernel as a member of a grid, or the reason why it cannot be one."""
     header = ""
     if kernel.ahead and kernel.kind != "gemm_map":
         return "only a product reads operands ahead; leave its operands out of `ahead`"
@@ -162,7 +162,7 @@ class Group:
 
     @property
     def blocks(self) -> int:
-        """Of all."""
+        """The number of blocks of all members."""
         return self.part.blocks * len(self.members)
 
 
@@ -214,7 +214,7 @@ def code(kernel: HorizontalKernel) -> Code:
 
 
 def _function(text: Text, number: int, group: Group, ahead: bool) -> None:
-    """What a block of a member does; `ahead`: in a kernel in which each member waits for the launch in front itself."""
+    """Write the function of a member's blocks; with `ahead` each member of the kernel waits itself for the previous launch."""
     part = group.part
     with text.block(f"namespace part{number}", "}"):
         if part.declarations.strip():
@@ -237,7 +237,7 @@ def _call(text: Text, kernel: HorizontalKernel, number: int, group: Group) -> No
     place = f"block % {max(group.part.blocks, 1)}u" if many > 1 else "block"
 
     def address(results: bool, at: int) -> str:
-        """Of an operand or a result of the member."""
+        """The address of an operand or a result of the member."""
         if many > CHOSEN:
             return f"addresses.of[{'result' if results else 'operand'}{number}[which] + {at}]"
         firsts = [kernel.firsts[each][results] + results * len(kernel.operands) for each in group.members]
@@ -255,7 +255,7 @@ def _call(text: Text, kernel: HorizontalKernel, number: int, group: Group) -> No
 
 
 def _types(kernel: Kernel) -> list[str]:
-    """Of the addresses of a launch: its operands, then its results."""
+    """The types of a launch's addresses: its operands, then its results."""
     own = [
         f"{'const ' if number < len(kernel.operands) else ''}{STORED[tensor.element]}*"
         for number, tensor in enumerate(tensors(kernel))

@@ -38,15 +38,15 @@ MEMORY = 8
 
 @dataclass(frozen=True)
 class MapSchedule:
-    """How a map is cut."""
+    """The division of a map."""
 
     axes: tuple[Axis, ...]
     width: int
     """Neighbours that a thread takes at once."""
     vectors: int
-    """How often it does."""
+    """The number of vectors that a thread takes."""
     threads: int = THREADS
-    """Of a block."""
+    """The threads of a block."""
     resident: int = 0
     """Blocks that a multiprocessor has at the same time, at least."""
 
@@ -60,12 +60,12 @@ class MapSchedule:
 
     @property
     def rest(self) -> int:
-        """Points behind the last vector, in a domain of one axis."""
+        """The points after the last vector, in a domain of one axis."""
         return self.axes[-1].size % self.width if self.axes else 0
 
 
 def schedule(kernel: Kernel) -> MapSchedule:
-    """Axes in the order in which the first result lies in memory."""
+    """The schedule of a map, with axes in the order in which the first result is stored in memory."""
     strides = kernel.results[0].strides if kernel.results else ()
     dims = sorted(range(len(kernel.domain)), key=lambda dim: -abs(strides[dim]) if strides else dim)
     axes = collapse(kernel, dims)

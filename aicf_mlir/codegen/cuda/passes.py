@@ -1,7 +1,7 @@
-"""The passes of a kernel with reductions over its elements, and what stays in registers from one to the next.
+"""The passes of a kernel with reductions over its elements, and the values that stay in registers from one to the next.
 
-Pass p computes what lies behind p reductions: it feeds the reductions of level p + 1, and writes results. A result that
-may take the place of an operand is written in the last pass that reads this operand.
+Pass p computes the values that follow p reductions: it feeds the reductions of level p + 1, and writes results. A result that may
+take the place of an operand is written in the last pass that reads this operand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REMADE = ("scalar.index", "arith.constant")
 
 @dataclass(frozen=True)
 class Pass:
-    """What one walk over the elements is for."""
+    """The purpose of one walk over the elements."""
 
     reductions: tuple[int, ...]
     """Values that are reductions of this pass's values."""
@@ -40,15 +40,15 @@ class Passes:
 
     passes: tuple[Pass, ...]
     held: Mapping[int, int]
-    """By value that a later pass needs: the last pass that uses it."""
+    """For each value that a later pass needs: the last pass that uses it."""
     made: Mapping[int, int]
-    """By the same: the pass that computes it."""
+    """For each such value: the pass that computes it."""
 
 
 def plan_passes(kernel: Kernel, hold: bool, fed: Sequence[int] = ()) -> Passes:
     """The passes of a row kernel. With `hold` no value is computed twice; without, each pass starts from the operands.
 
-    `fed`: values that sums over the rows take, beside what the kernel itself gives.
+    `fed`: values that sums over the rows take, in addition to the kernel's own results.
     """
     body, stages, wide = kernel.body, kernel.body.stages, kernel.wide
     count = max((stages[v] for v in range(len(stages))), default=0) + 1
@@ -91,7 +91,7 @@ def _remade(kernel: Kernel, value: int) -> bool:
 
 
 def _uses(kernel: Kernel, values: list[int], targets: list[int]) -> set[int]:
-    """What the computation of `values` reads, and the targets themselves."""
+    """The values that the computation of `values` reads, and the targets themselves."""
     found = set(targets)
     for value in values:
         if line := line_of(kernel, value):
@@ -100,7 +100,7 @@ def _uses(kernel: Kernel, values: list[int], targets: list[int]) -> set[int]:
 
 
 def _written(kernel: Kernel, arguments: list[list[int]]) -> list[list[int]]:
-    """By pass, the results of the domain's shape that are written in it."""
+    """For each pass, the results of the domain's shape that are written in it."""
     body, count = kernel.body, len(arguments)
     reads = [
         {v for v in closure(kernel, arguments[p]) if v < len(body.args) and kernel.wide[v]}
@@ -123,7 +123,7 @@ def _written(kernel: Kernel, arguments: list[list[int]]) -> list[list[int]]:
 def registers(kernel: Kernel, plan: Passes, early: list[int]) -> float:
     """32-bit registers for each element of a thread, at the fullest boundary between two passes.
 
-    `early`: operands that are read before the first pass, and lie as they are until they are used.
+    `early`: operands that are read before the first pass, and stay unchanged until they are used.
     """
     most = 0.0
     for boundary in range(-1, len(plan.passes)):

@@ -26,7 +26,7 @@ __device__ __forceinline__ void dependency_wait() {
   asm volatile("griddepcontrol.wait;\\ngriddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }""",
-    # The first statement of a kernel that waits later, behind what it reads of launches further in front.
+    # The first statement of a kernel that waits later, after its reads of results of launches further back.
     "prefetch": "__device__ __forceinline__ void prefetch() {}",
     "Half": "struct Half { unsigned short bits; };",
     "Bfloat": "struct Bfloat { unsigned short bits; };",
@@ -286,14 +286,14 @@ __device__ __forceinline__ long long clamped(long long index, long long size) {
   return index < 0 ? 0 : index < size ? index : size - 1;
 }""",
 }
-"""By name, in an order in which each uses only those above it."""
+"""The pieces by name, in an order in which each uses only earlier ones."""
 
 _WORD = re.compile(r"\w+")
 _WORDS = {name: frozenset(_WORD.findall(piece)) for name, piece in PIECES.items()}
 
 
 def with_pieces(text: str) -> str:
-    """`text` behind the pieces that it names, and those that these name."""
+    """`text` preceded by the pieces that it names, and those that these name."""
     needed: list[str] = []
     words = set(_WORD.findall(text))
     for name in reversed(list(PIECES)):

@@ -34,14 +34,14 @@ NO_TOTALS = "aicf::gemm::NoTotals{}"
 
 @dataclass(frozen=True)
 class Matrix:
-    """Where the matrices of an operand lie: row-major, in elements."""
+    """The layout of an operand's matrices: row-major, in elements."""
 
     transposed: bool
-    """True if what lies there by rows is [k, m] for a, [n, k] for b."""
+    """True if the matrix in memory, by rows, is [k, m] for a or [n, k] for b."""
     leading: int
-    """From row to row."""
+    """The distance from row to row."""
     outer: int = 0
-    """From member to member of the batch, along its outer level."""
+    """The distance from member to member of the batch, along its outer level."""
     inner: int = 0
     alignment: int = 256
     """Bytes that divide the address of the first element, a power of two."""
@@ -54,7 +54,7 @@ class ProductProblem:
     target: str
     """A compute capability, such as "sm_90"."""
     element: str
-    """Of a and b: "f16", "bf16", "f32" or "f64"."""
+    """The element type of a and b: "f16", "bf16", "f32" or "f64"."""
     m: int
     n: int
     k: int
@@ -65,7 +65,7 @@ class ProductProblem:
     inner_batch: int = 1
     """Members of the inner level, which divides `batch`."""
     allow_tf32: bool = False
-    """Of f32: whether a and b are rounded to TF32 where the target has tensor cores for it."""
+    """For f32: True if a and b are rounded to TF32 on a target with tensor cores for it."""
 
 
 def tile_of(problem: ProductProblem) -> _C.ProductTile:
@@ -80,7 +80,7 @@ def tile_of(problem: ProductProblem) -> _C.ProductTile:
 
 
 def is_panel(tile: _C.ProductTile) -> bool:
-    """True if a tile is one of those for small results, which are told which block of a part of the grid they have."""
+    """True if a tile is one of those for small results, which take the number of a block in a part of the grid."""
     return tile["header"].endswith("panels.cuh")
 
 
@@ -91,7 +91,7 @@ def blocks_of(problem: ProductProblem, tile: _C.ProductTile, totals: bool = Fals
 
 
 def neighbours_of(matrix: Matrix, element: str) -> int:
-    """How many elements of an operand are read at once: what divides its address, rows and members, up to 16 bytes."""
+    """The number of elements of an operand that are read at once: it divides the address, rows and members, up to 16 bytes."""
     size = size_of(element)
     count = ACCESS // size
     while count > 1 and (
@@ -104,7 +104,7 @@ def neighbours_of(matrix: Matrix, element: str) -> int:
 
 @cache
 def header_text(*paths: str) -> str:
-    """Headers of the device code, one line apart, each behind those that it includes; what two share stands once."""
+    """The headers of the device code, one line apart, each after the headers that it includes; a shared header appears once."""
     texts, seen = _C.cuda_headers(), set[str]()
 
     def expand(name: str) -> str:
@@ -119,7 +119,7 @@ def header_text(*paths: str) -> str:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """What a panel product reads in front of the wait: its operands, and what an epilogue has in `fetch_ahead`."""
+    """The reads of a panel product before the wait: its operands, and the `fetch_ahead` of its epilogue."""
 
     a: bool = False
     b: bool = False

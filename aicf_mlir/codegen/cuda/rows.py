@@ -35,22 +35,23 @@ from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, Tensor, collapse
 
 WARP = 32
 THREADS = 64
-"""Of a block whose warps, or parts of warps, have rows of their own."""
+"""The threads of a block if its warps, or parts of warps, have rows of their own."""
 MOST_THREADS = 1024
 FILLED = {2: 1 << 18, 3: 1 << 20}
-"""By tensors that are read and written as rows, the threads that fill a large chip, once and four times. Of more tensors
-each thread has one vector, or it would wait for some before it asks for the next."""
+"""The threads that fill a large chip, once and four times, by the number of tensors that are read and written as rows. With more
+tensors each thread has one vector, or it would wait for some before it requests the next.
+"""
 CROWDED = range(24 << 20, 80 << 20)
 """Bytes that are read and written, from half a cache of a large chip to more than all of it, where the one operand
 should leave its results the room. (Two operands, or more bytes, were slower so.)"""
 ROOM = {MOST_THREADS: 24}
-"""By threads of a block, the registers of a thread for the elements of its row; the rest are for arithmetic."""
+"""The registers of a thread for the elements of its row, by threads of a block; the rest are for arithmetic."""
 USUAL_ROOM = 32
 
 
 @dataclass(frozen=True)
 class RowSchedule:
-    """How rows are spread over threads."""
+    """The distribution of rows over threads."""
 
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
@@ -69,7 +70,7 @@ class RowSchedule:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """The threads of a block."""
         return max(self.lanes, self.block) if self.lanes <= WARP else self.lanes
 
     @property
@@ -84,7 +85,7 @@ class RowSchedule:
 
     @property
     def vectors(self) -> int:
-        """Of a row."""
+        """The vectors of a row."""
         return prod(axis.size for axis in self.columns) // self.width
 
 
@@ -119,7 +120,7 @@ def schedule(kernel: Kernel) -> RowSchedule:
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """In memory, where an element that repeats lies once."""
+    """The bytes of tensors in memory, where an element that repeats is stored once."""
     total = 0
     for tensor in tensors:
         sizes = (size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride)
@@ -191,7 +192,7 @@ class RowWriter:
         return f"widen({self.bases[operand]}[0])"
 
     def _read_early(self) -> None:
-        """What differs from row to row, before anything is computed."""
+        """Read the operands that differ from row to row, before anything is computed."""
         if self.early and self.plan.vectors:
             with self._chunks() as place:
                 for number in self.early:
@@ -331,7 +332,7 @@ class RowWriter:
             self.scope.names[value] = f"v{value}"
 
     def _row_results(self, stage: int) -> None:
-        """Results without the reduced dimensions, one element a row, that lie behind so many reductions."""
+        """Write the results without the reduced dimensions, one element a row, that follow this number of reductions."""
         kernel, text = self.kernel, self.text
         stages = [kernel.body.stages[value] for value in kernel.body.results]
         numbers = [n for n in range(len(kernel.results)) if not kernel.is_whole(n) and stages[n] == stage]

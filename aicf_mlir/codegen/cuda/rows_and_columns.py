@@ -34,11 +34,11 @@ PROCESSORS = 132
 """Multiprocessors of a large chip; each has one block of THREADS, which have 128 registers each."""
 THREADS = 512
 LEAST_LANES = 8
-"""Of a row: a block adds the sums of all rows that it has at the same time."""
+"""The fewest lanes of a row: a block adds the sums of all rows that it has at the same time."""
 ROOM = 110
 """Registers of a thread for the elements of its row and the sums of its columns; the rest are for arithmetic."""
 WIDE_ROOM = 96
-"""Where elements have 4 bytes or more: as they are read they are computed with, and wait for nothing to unpack them."""
+"""The room for elements of 4 bytes or more: they are used in computations as they are read, and need no unpacking."""
 RAGGED = 16
 """Fewer registers where the last vectors of a row are not one for each lane."""
 SHARED = 48 << 10
@@ -47,10 +47,10 @@ SHARED = 48 << 10
 
 @dataclass(frozen=True)
 class WalkSchedule:
-    """How rows are spread over threads that stay."""
+    """The distribution of rows over persistent threads."""
 
     rows: RowSchedule
-    """With at least one column and chunk: elements stay in registers from one pass to the next."""
+    """The schedule of rows, with at least one column and chunk: elements stay in registers from one pass to the next."""
     groups: int
     """Rows that a block has at the same time."""
     blocks: int
@@ -61,7 +61,7 @@ class WalkSchedule:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """The threads of a block."""
         return self.rows.lanes * self.groups
 
 
@@ -187,7 +187,7 @@ class WalkWriter(RowWriter):
         self._hand_on()
 
     def _sums(self) -> list[tuple[int, ReductionText]]:
-        """By reduction of the columns, its number and what it is made by."""
+        """For each reduction of the columns, its number and the text that makes it."""
         columns = self.both.columns
         return [(value, reduction(columns, value)) for value in sums.reductions(columns)]
 
@@ -195,7 +195,7 @@ class WalkWriter(RowWriter):
         return f"widen(m{operand})" if operand in self.by_row else super()._narrow(operand)
 
     def _read_early(self) -> None:
-        """What was read ahead, and the next row's."""
+        """Use the values that were read ahead, and read those of the next row."""
         text, plan = self.text, self.turns
         if not plan.ahead:
             return super()._read_early()

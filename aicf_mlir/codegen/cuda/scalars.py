@@ -1,4 +1,4 @@
-"""What each operation of a body is in CUDA C++. Accurate functions only, never the fast ones."""
+"""The CUDA C++ of each operation of a body. Accurate functions only, never the fast ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TYPES: Mapping[str, str] = {
     "f16": "Half",
     "bf16": "Bfloat",
 }
-"""Of values."""
+"""The types of values."""
 
 STORED: Mapping[str, str] = {**TYPES, "i1": "unsigned char"}
-"""Of elements in memory."""
+"""The types of elements in memory."""
 
 _C_NAMES = {"absf": "fabs", "roundeven": "rint", "powf": "pow"}
-"""Where C's name of a function of `math` is another one."""
+"""C's names of functions of `math` if they differ."""
 
 _FLOAT_OPERATORS: Mapping[str, str] = {
     "arith.negf": "-{0}",
@@ -99,7 +99,7 @@ _ORDER = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 class Reduction(NamedTuple):
-    """How partial results are combined, and what nothing gives."""
+    """A reduction: the combination of partial results, and the result for no elements."""
 
     combine: str
     identity: Mapping[str, float | int]

@@ -1,6 +1,6 @@
 """Reductions of many tensors to numbers: blocks sum parts of a segment, then a warp adds those of each.
 
-How long a part is, and so the order of the sums, follows from the element types and their alignment alone.
+The length of a part, and so the order of the sums, follows from the element types and their alignment alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aicf_mlir.kernels.segments import RowEachKernel
 THREADS = 256
 WARP = 32
 VECTORS = 8
-"""That a thread takes of a part."""
+"""The number of vectors that a thread takes of a part."""
 
 
 def _axis(kernel: RowEachKernel) -> Axis:

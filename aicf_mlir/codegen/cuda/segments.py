@@ -66,7 +66,7 @@ def find_segment(text: Text, kernel: SegmentedKernel, firsts: str) -> None:
 
 
 def table(text: Text, name: str, numbers: Sequence[int]) -> None:
-    """Of a number for each segment."""
+    """Write a table with a number for each segment."""
     text.add(f"__constant__ const {name}[{len(numbers)}] = {{{', '.join(map(str, numbers))}}};")
 
 

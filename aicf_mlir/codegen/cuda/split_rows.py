@@ -19,9 +19,9 @@ from aicf_mlir.kernels.kernel import Code, Kernel, Phase
 BLOCKS = 528
 """Blocks that fill a large chip."""
 LEAST_VECTORS = 2
-"""Of a thread; with fewer, one block has the row."""
+"""The fewest vectors of a thread; with fewer, one block has the row."""
 LEAST_BLOCKS = 8
-"""Of a row; fewer gain less than the second launch costs, and one block has the row."""
+"""The fewest blocks of a row; fewer gain less than the second launch costs, and one block has the row."""
 SHARED_BY = 512
 """Threads of a block of the first phase."""
 

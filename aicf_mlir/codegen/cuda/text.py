@@ -26,7 +26,7 @@ class Text:
 
     @contextmanager
     def block(self, head: str, close: str = "}") -> Generator[None]:
-        """What is added inside stands in braces behind `head`; with an empty head in braces alone."""
+        """Put the lines that are added inside in braces after `head`; with an empty head in braces alone."""
         self.add(f"{head} {{" if head else "{")
         self._depth += 1
         yield
@@ -60,7 +60,7 @@ class ReductionText(NamedTuple):
 
 
 def reduction(kernel: Kernel, value: int) -> ReductionText:
-    """What `value`, a reduction, is made by."""
+    """The text that makes `value`, a reduction."""
     line = line_of(kernel, value)
     assert line is not None
     row = REDUCERS[line.op]
@@ -69,9 +69,9 @@ def reduction(kernel: Kernel, value: int) -> ReductionText:
 
 
 def closure(kernel: Kernel, targets: Iterable[int], known: Collection[int] = ()) -> list[int]:
-    """The values that `targets` follow from, themselves included, in the body's order.
+    """The values that `targets` depend on, themselves included, in the body's order.
 
-    Nothing behind a reduction or a value that is `known`, which are left out themselves.
+    The search stops at reductions and at `known` values, which are left out themselves.
     """
     found: set[int] = set()
     waiting = list(targets)
@@ -89,7 +89,7 @@ def closure(kernel: Kernel, targets: Iterable[int], known: Collection[int] = ())
 
 
 class Scope:
-    """Values with names at one place of the text; what a place inside it computes is forgotten behind it."""
+    """Named values at one place of the text; a value that is computed in an inner scope is forgotten after it."""
 
     def __init__(
         self,

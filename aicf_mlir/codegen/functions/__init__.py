@@ -27,12 +27,12 @@ F32: dict[str, Formula] = {
         for name in ("sin", "cos", "tan", "atan", "atan2", "asin", "acos")
     },
 }
-"""By operation, of f32."""
+"""The formula of each operation on f32."""
 BOTH: dict[str, Formula] = {
     f"math.{name}": getattr(rounding, name)
     for name in ("roundeven", "trunc", "round", "floor", "ceil", "rsqrt")
 }
-"""By operation, of f32 and of f64."""
+"""The formula of each operation on f32 and on f64."""
 
 LIBM: tuple[tuple[str, int], ...] = (
     *(
@@ -46,9 +46,9 @@ LIBM: tuple[tuple[str, int], ...] = (
 LIBM_ENTRY: dict[str, int] = {
     f"math.{'powf' if name == 'pow' else name}": number for number, (name, _) in enumerate(LIBM)
 }
-"""By operation on f64, its entry in the table."""
+"""The entry in the table of each operation on f64."""
 PRODUCTS = tuple(f"product_{element}" for element in ("f32", "f64", "f16", "bf16"))
-"""The matrix products, behind them in the table: csrc/kernels/gemm/cpu_product.h."""
+"""The matrix products, which follow in the table: csrc/kernels/gemm/cpu_product.h."""
 CALLED = (*(name for name, _ in LIBM), *PRODUCTS)
 """The whole table of functions that code of the CPU calls."""
 

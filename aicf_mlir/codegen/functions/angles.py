@@ -10,12 +10,12 @@ from aicf_mlir.ir.formula import Scalar, absolute, copysign, select, sqrt
 HALF_PI = tuple(map(float.fromhex, ("0x1.921fb544p+0", "0x1.0b4611a6p-34", "0x1.3198a2e037073p-69")))
 """Three parts; an integer below 2^21 times one of the first two is exact."""
 LARGE = 1e6
-"""From where on such an integer may be too large."""
+"""The size from which on such an integer may be too large."""
 TWO_OVER_PI = (0xA2F983, 0x6E4E44, 0x1529FC, 0x2757D1, 0xF534DD, 0xC0DB62, 0x95993C, 0x439041, 0xFE5163)
 """2 / pi in digits of 24 bits, the first worth 2^-24 each."""
 SIN = [(-1.0) ** (n // 2) / math.factorial(n) for n in range(11, 1, -2)]
 COS = [(-1.0) ** (n // 2) / math.factorial(n) for n in range(12, 1, -2)]
-"""Of sin(r) / r and cos(r), less 1, over r^2; |r| <= pi / 4. The first terms left out are 7e-12."""
+"""Coefficients of sin(r) / r and cos(r), less 1, over r^2; |r| <= pi / 4. The first terms left out are 7e-12."""
 ATAN = (
     *(0.030662440370424448757, -0.058745056213078307484, 0.075637035519151919886, -0.090783920729434234071),
     *(0.11110385046148013704, -0.14285690423839287162, 0.19999999604891977988, -0.33333333330803445908),
@@ -87,7 +87,7 @@ def tan_large(x: Scalar) -> Scalar:
 
 
 RARE = {"sin_large": sin_large, "cos_large": cos_large, "tan_large": tan_large}
-"""What is computed only where a lane needs it, by name."""
+"""Functions that are computed only if a lane needs them, by name."""
 
 
 def _rarely(x: Scalar, usual: Scalar, name: str) -> Scalar:

@@ -11,19 +11,19 @@ def _logical(x: Scalar, places: int) -> Scalar:
 
 
 def bf16_to_f32(x: Scalar) -> Scalar:
-    """From the bits of a bf16; exact."""
+    """Convert from the bits of a bf16; exact."""
     return from_bits(shifted_left(x, 16))
 
 
 def f32_to_bf16(x: Scalar) -> Scalar:
-    """To the nearest bf16, ties to even; denormal numbers are kept."""
+    """Round to the nearest bf16, ties to even; denormal numbers are kept."""
     raw = bits(x)
     rounded = _logical(raw + 0x7FFF + (_logical(raw, 16) & 1), 16)
     return select(x.is_nan(), _logical(raw, 16) | 0x40, rounded)
 
 
 def f16_to_f32(x: Scalar) -> Scalar:
-    """From the bits of an f16; exact, without arithmetic on denormal numbers."""
+    """Convert from the bits of an f16; exact, without arithmetic on denormal numbers."""
     moved = shifted_left(x & 0x7FFF, 13)
     exponent = moved & 0x0F800000
     normal = moved + shifted_left(x.of(127 - 15), 23)
@@ -35,7 +35,7 @@ def f16_to_f32(x: Scalar) -> Scalar:
 
 
 def f32_to_f16(x: Scalar) -> Scalar:
-    """To the nearest f16, ties to even."""
+    """Round to the nearest f16, ties to even."""
     raw = bits(x)
     magnitude = raw & 0x7FFFFFFF
     overflow = select(magnitude > 0x7F800000, 0x7E00, magnitude.of(0x7C00))

@@ -1,4 +1,4 @@
-"""What the formulas share: polynomials, bits, constants of a type."""
+"""Common parts of the formulas: polynomials, bits, constants of a type."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ def _whole(x: Scalar, rounded: Scalar) -> Scalar:
 
 
 def _nearest(x: Scalar) -> Scalar:
-    """Of a number that is not negative and below 2^23 (f32) or 2^52 (f64), ties to even."""
+    """The nearest integer of a number that is not negative and below 2^23 (f32) or 2^52 (f64), ties to even."""
     return (x + 2.0 ** MANTISSA[x.type]) - 2.0 ** MANTISSA[x.type]
 
 

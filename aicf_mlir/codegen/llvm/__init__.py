@@ -39,7 +39,7 @@ def _row_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
 
 
 def _column_sum_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
-    """In one walk, or the sums and then the rows; each part finds the workspace free, and has names of its own."""
+    """The phases in one walk, or the sums and then the rows; each part finds the workspace free, and has names of its own."""
     if walks_together(kernel):
         found = walk_phases(kernel)
     else:
@@ -78,7 +78,7 @@ WORKSPACE: dict[str, Callable[[Kernel], int]] = {
     "rowwise": _row_workspace,
     "colwise": column_workspace,
 }
-"""By kind of kernel."""
+"""The workspace function for each kind of kernel."""
 
 
 def _arguments(kernel: Kernel) -> list[str]:
@@ -112,7 +112,7 @@ def generate(kernel: Kernel) -> Code:
 
 
 def workspace(kernel: Kernel) -> int:
-    """Bytes that the code of a kernel needs beside its operands and results, aligned to 256."""
+    """The bytes that the code of a kernel needs in addition to its operands and results, aligned to 256."""
     _refuse_horizontally(kernel)
     return -(-WORKSPACE[kernel.kind](kernel) // 256) * 256
 

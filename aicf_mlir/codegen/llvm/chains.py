@@ -1,7 +1,7 @@
 """A chain link by link: the phases of a product with its epilogue, those of the sums of its columns; then products over rows.
 
-Each is a kernel of its own, with its own text; a function of the chain's calls one with the addresses that it takes, among
-them the places in the workspace where values lie that are not written. What follows of order and rounding is theirs.
+Each is a kernel of its own, with its own text. A function of the chain calls a function of the kernel with the addresses that it
+takes, among them places in the workspace for values that are not written. Order and rounding follow from these kernels.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ SAME = Body(("f32",), (), (0,))
 SUM = Body(("f32",), (Line("scalar.sum", (0,), "f32"),), (1,))
 
 SHARED = ("declare", "attributes")
-"""How the lines of a text begin that stand once in a module."""
+"""The beginnings of lines that appear once in a module."""
 
 ROUNDED, SCRATCH = -1, -2
-"""Beside numbers of values: a as it is multiplied, and what parts have for themselves."""
+"""Numbers for two further values: a as it is multiplied, and the scratch memory of the parts."""
 
 Generate = Callable[[Kernel], Code]
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a tensor lies: an address of the launch, or so many bytes into its workspace."""
+    """The address of a tensor: an address of the launch, or an offset in bytes into its workspace."""
 
     number: int | None
     offset: int = 0
@@ -38,7 +38,7 @@ class Address:
 
 @dataclass(frozen=True)
 class PlacedKernel:
-    """A kernel, and where what it reads and writes lies; its workspace comes behind."""
+    """A kernel, and the addresses of its operands and results; its workspace comes after them."""
 
     kernel: Kernel
     places: tuple[Address, ...]
@@ -46,7 +46,7 @@ class PlacedKernel:
 
 @dataclass(frozen=True)
 class Parts:
-    """Those of a chain, and where its values lie."""
+    """The parts of a chain, and the addresses of its values."""
 
     kernel: BackToBackKernel
 
@@ -68,7 +68,7 @@ class Parts:
 
     @cached_property
     def multiplied(self) -> tuple[Tensor, Address]:
-        """What the first link multiplies, rounded."""
+        """The left operand of the first link, rounded."""
         kernel = self.kernel
         if kernel.a.element == kernel.element:
             return kernel.a, Address(0)
@@ -78,7 +78,7 @@ class Parts:
         return tensor, Address(len(kernel.operands) + len(kernel.results) - len(kernel.outers) - 1)
 
     def stored(self, number: int) -> tuple[Tensor, Address]:
-        """A value as it lies in memory."""
+        """A value as it is stored in memory."""
         link, made = self.kernel.values[number]
         shape = (self.kernel.rows, self.kernel.links[link].n)
         tensor = Tensor(made.element, shape, dense_strides(shape))
@@ -89,7 +89,7 @@ class Parts:
 
     @cached_property
     def offsets(self) -> dict[int, int]:
-        """Of the values that are not written, of a, rounded, and where the workspace of the parts begins."""
+        """The offsets of the values that are not written, of a, rounded, and of the workspace of the parts."""
         kernel = self.kernel
         sizes = {
             number: byte_size(made.element, (kernel.rows, kernel.links[link].n))
@@ -161,13 +161,13 @@ class Parts:
 
 
 def chain_workspace(kernel: BackToBackKernel, workspace: Callable[[Kernel], int]) -> int:
-    """Bytes: values that are not written, and what the part that needs most needs beside them."""
+    """The bytes for values that are not written, plus the largest workspace that a part needs."""
     parts = Parts(kernel)
     return parts.offsets[SCRATCH] + max(workspace(part.kernel) for part in parts)
 
 
 def chain_code(kernel: BackToBackKernel, generate: Generate, size: int) -> Code:
-    """The phases of all parts, one behind the other; `size` is that of the workspace."""
+    """The phases of all parts, one after the other; `size` is that of the workspace."""
     parts = Parts(kernel)
     texts: dict[str, list[str]] = {}
     shared: set[str] = set()

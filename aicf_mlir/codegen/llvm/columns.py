@@ -1,7 +1,7 @@
 """Column kernels: fixed blocks of rows are added to a partial row each, then the partial rows are combined in order.
 
-Partial rows lie in the workspace, `[block][reduction][outer kept axes][inner kept axis]`; within a block the terms of
-a column meet in their own type, blocks meet in f64 where they are f32.
+Partial rows are in the workspace, `[block][reduction][outer kept axes][inner kept axis]`. Within a block the terms of a column
+are added in their own type; sums of f32 blocks are combined in f64.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, collapse, elements
 
 ROWS = 64
-"""Of a block."""
+"""The rows of a block."""
 STRIP = 2048
 """Columns that one item walks; their partial row stays in the nearest cache."""
 COLUMNS = 512
-"""That are combined together."""
+"""The number of columns that are combined together."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Columns:
     kernel: Kernel
     reduced: tuple[Axis, ...]
     outers: tuple[Axis, ...]
-    """Of the kept dimensions, all but the inner one."""
+    """The kept dimensions' axes, all but the inner one."""
     inner: Axis
     rows: tuple[Reduction, ...]
 
     @staticmethod
     def of(kernel: Kernel) -> Columns:
-        """Those of a kernel."""
+        """The columns of a kernel."""
         kept = [dim for dim in range(len(kernel.domain)) if dim not in kernel.reduced_dims]
         axes = collapse(kernel, kept) or [Axis((), 1, (0,) * len(tensors(kernel)))]
         inner = max(axes, key=lambda axis: (axis.strides.count(1), axes.index(axis)))
@@ -55,7 +55,7 @@ class Columns:
 
     @property
     def blocks(self) -> int:
-        """Of rows."""
+        """The number of blocks of rows."""
         return -(-self.row_count // ROWS)
 
     @property
@@ -69,12 +69,12 @@ class Columns:
         return -(-self.inner.size // LANES) * LANES
 
     def bytes_of(self, reduction: Reduction) -> int:
-        """Of the partial rows of one block."""
+        """The bytes of the partial rows of one block."""
         return self.outer_count * self.width * byte_size(reduction.type, ())
 
     @property
     def block_bytes(self) -> int:
-        """Of all partial rows of one block."""
+        """The bytes of all partial rows of one block."""
         return sum(self.bytes_of(row) for row in self.rows)
 
     def partial(self, function: Function, number: int, block: str, outer: str) -> str:
@@ -200,7 +200,7 @@ def _write_columns(function: Function, columns: Columns, chunks: int) -> None:
 
 
 def _combined(function: Function, columns: Columns, outer: str, point: Point) -> list[Value]:
-    """The totals of the columns at a point: the partial rows one behind the other."""
+    """The totals of the columns at a point: the partial rows in order."""
     lanes = point.lanes
     assert lanes is not None
 

@@ -1,4 +1,4 @@
-"""Maps: every point by itself. One phase; the lanes run along the axis that most operands lie along."""
+"""Maps: every point by itself, in one phase; the lanes run along the axis in which most operands are contiguous."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHUNK = 2048
 
 
 def inner_axis(kernel: Kernel, axes: list[Axis]) -> Axis:
-    """The axis along which most lies contiguous, results before operands; the last one of equals."""
+    """The axis along which most tensors are contiguous, results before operands; the last one of equals."""
     first = len(kernel.operands)
 
     def score(axis: Axis) -> tuple[int, int, int]:
@@ -53,7 +53,7 @@ def map_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
 
 
 def store_all(point: Point, carried: list[Value]) -> list[Value]:
-    """Write every result at a point, where all of it has been read: a result may lie where an operand does."""
+    """Write every result at a point, after all of its operands have been read: a result may share memory with an operand."""
     point.evaluate(point.kernel.body.results)
     for number in range(len(point.kernel.results)):
         point.store(number)

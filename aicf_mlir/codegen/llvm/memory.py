@@ -7,7 +7,7 @@ from aicf_mlir.codegen.llvm.text import LLVM_TYPES, Function, Value, lanes_of
 from aicf_mlir.ir.element_types import byte_size
 
 STORED = LLVM_TYPES | {"i1": "i8"}
-"""By element type, its LLVM type in memory; an i1 is a byte, 0 or 1."""
+"""The LLVM type in memory of each element type; an i1 is a byte, 0 or 1."""
 
 
 def iota(lanes: int) -> str:
@@ -21,7 +21,7 @@ def _suffix(element: str, lanes: int) -> str:
 
 
 def decoded(function: Function, text: str, element: str, lanes: int) -> Value:
-    """What was read, in the type that bodies compute in."""
+    """The read value, in the type that bodies compute in."""
     if element == "i1":
         zero = "0" if lanes == 1 else "zeroinitializer"
         return function.value(f"icmp ne {lanes_of('i8', lanes)} {text}, {zero}", "i1", lanes)
@@ -29,7 +29,7 @@ def decoded(function: Function, text: str, element: str, lanes: int) -> Value:
 
 
 def encoded(function: Function, value: Value, element: str) -> str:
-    """What is written."""
+    """The value to write."""
     if element == "i1":
         return function.new(f"zext {value} to {lanes_of('i8', value.lanes)}")
     return narrowed(function, value, element).text
@@ -77,7 +77,7 @@ def load(function: Function, pointer: str, element: str, lanes: int = 1, valid: 
 def store(
     function: Function, value: Value, pointer: str, element: str, lanes: int = 1, valid: int | None = None
 ) -> None:
-    """The lanes one behind the other; those from `valid` on are not written."""
+    """Store the lanes one after the other; lanes from `valid` on are not written."""
     kind, align = STORED[element], byte_size(element, ())
     text = encoded(function, value, element)
     if valid is None or valid == lanes:
@@ -100,7 +100,7 @@ def addresses(function: Function, pointer: str, element: str, indices: Value) ->
 
 
 def steps(stride: int, lanes: int, valid: int | None = None) -> Value:
-    """How far each lane is from the first; lanes from `valid` on stay at the last one that is there."""
+    """The distance of each lane from the first; lanes from `valid` on stay at the last valid one."""
     last = lanes - 1 if valid is None else valid - 1
     text = ", ".join(f"i64 {min(lane, last) * stride}" for lane in range(lanes))
     return Value(f"<{text}>", "i64", lanes)

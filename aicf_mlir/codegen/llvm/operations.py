@@ -16,7 +16,7 @@ INSTRUCTIONS = {
     **{f"arith.{name}": f"f{name.removesuffix('f')}" for name in ("addf", "subf", "mulf", "divf")},
     **{f"arith.{name}": name.removesuffix("i") for name in ("addi", "subi", "muli", "andi", "ori", "xori")},
 }
-"""Of two operands."""
+"""The instructions with two operands."""
 INTRINSICS = {
     **{f"arith.{name}f": name for name in ("maximum", "minimum")},
     **{f"arith.{kind}{sign}i": f"{sign}{kind}" for kind in ("max", "min") for sign in "su"},
@@ -24,7 +24,7 @@ INTRINSICS = {
     "math.absf": "fabs",
     "math.copysign": "copysign",
 }
-"""That are instructions on every processor."""
+"""The intrinsics that are instructions on every processor."""
 
 Emit = Callable[[Function, Line, Sequence[Value]], Value]
 
@@ -101,7 +101,7 @@ def _negate(function: Function, line: Line, args: Sequence[Value]) -> Value:
 
 
 def _integer_power(function: Function, line: Line, args: Sequence[Value]) -> Value:
-    """By the function of two floats."""
+    """The power, computed by the function of two floats."""
     x, exponent = args
     wide = _from_integer(function, Line("arith.sitofp", line.args[1:], line.type), [exponent])
     return operation(function, Line("math.powf", line.args, line.type), [x, wide], x.lanes)
@@ -146,7 +146,7 @@ def _divide(function: Function, line: Line, args: Sequence[Value]) -> Value:
 
 
 def _shift(function: Function, line: Line, args: Sequence[Value]) -> Value:
-    """By as many places as the type has or more: what is left when every bit has moved out."""
+    """The shift; if the amount is at least the bits of the type, the result is the one after every bit has moved out."""
     x, places = args
     last = constant(BITS[line.type] - 1, line.type, x.lanes)
     name = {"arith.shli": "shl", "arith.shrui": "lshr", "arith.shrsi": "ashr"}[line.op]
@@ -271,4 +271,4 @@ SPECIAL: dict[str, Emit] = {
     "arith.bitcast": _bitcast,
     "codegen.rarely": _rarely,
 }
-"""By operation: what is more than one instruction, or a conversion."""
+"""The emitter of each operation that is a conversion or takes more than one instruction."""

@@ -15,7 +15,7 @@ from aicf_mlir.kernels.kernel import Axis, Kernel, Tensor
 
 @dataclass(frozen=True)
 class LoopPosition:
-    """Where the loops outside stand: the address of each operand and result, the index in each dimension."""
+    """The state of the outer loops: the address of each operand and result, the index in each dimension."""
 
     pointers: tuple[str, ...]
     indices: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -28,7 +28,7 @@ class LoopPosition:
     def moved(
         self, function: Function, kernel: Kernel, axes: Sequence[Axis], at: Sequence[str]
     ) -> LoopPosition:
-        """At these positions along `axes`."""
+        """The position moved to these positions along `axes`."""
         pointers: list[str] = []
         for number, (tensor, pointer) in enumerate(zip(tensors(kernel), self.pointers, strict=True)):
             offset = "0"
@@ -56,7 +56,7 @@ def tensors(kernel: Kernel) -> tuple[Tensor, ...]:
 
 
 def varying(kernel: Kernel, axis: Axis) -> tuple[bool, ...]:
-    """For each value of the body, whether it may differ along an axis, not one of those that are reduced."""
+    """For each value of the body, True if it may differ along an axis that is not reduced."""
     found = [not is_table(type_) and bool(axis.strides[n]) for n, type_ in enumerate(kernel.body.args)]
     for line in kernel.body.lines:
         if line.op == "scalar.index":
@@ -97,11 +97,11 @@ class Point:
         self.function, self.kernel, self.place, self.lanes, self.outer = function, kernel, place, lanes, outer
         self.known: dict[int, Value] = dict(splats or {})
         self.saved = saved or {}
-        """Values that an earlier pass has left in memory, one behind the other along the axis."""
+        """The values that an earlier pass has left in memory, one after the other along the axis."""
 
     @property
     def count(self) -> int:
-        """Of lanes."""
+        """The number of lanes."""
         return 1 if self.lanes is None else self.lanes.count
 
     def evaluate(self, values: Iterable[int]) -> None:

@@ -1,7 +1,7 @@
 """A matrix product and its epilogue: a call of the product, which calls the epilogue for block after block.
 
-The product lies in the memory of a result that can hold it, else in the workspace. What a block is, the called
-function decides (csrc/kernels/gemm/cpu_product.h): it is still in the cache then.
+The product is in the memory of a result that can hold it, else in the workspace. The called function decides the size of a block
+(csrc/kernels/gemm/cpu_product.h): the block is still in the cache then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, Product, Tensor, strides_along
 
 BLOCK = ("batch", "row", "row_end", "column", "column_end")
-"""What an epilogue is called with, behind the addresses of the launch."""
+"""The arguments of an epilogue after the addresses of the launch."""
 STEP = 16
 """Columns of a block begin and end at multiples of it, or at the last column; rows too where columns are few."""
 FEW_COLUMNS = 32
@@ -76,7 +76,9 @@ def _product(kernel: Kernel) -> Product:
 
 
 def _sizes(kernel: Kernel) -> tuple[int, ...]:
-    """What the called function takes: the sizes, the steps of a, b and the product, which is dense, and what it fetches ahead."""
+    """The arguments of the called function: the sizes, the steps of a, b and the product, which is dense, and the operands it
+    fetches ahead.
+    """
     layout = _product(kernel).layout
     m, n, inner = layout.m, layout.n, layout.inner_batch
     sizes = (layout.batch, inner, m, n, layout.k, int(layout.trans_a), int(layout.trans_b))
@@ -85,7 +87,7 @@ def _sizes(kernel: Kernel) -> tuple[int, ...]:
 
 
 def _beside(kernel: Kernel) -> list[tuple[int, int, int]]:
-    """Of each operand that lies by rows: its address among those of the launch, its leading step, an element's bytes."""
+    """For each operand with contiguous rows: its address among those of the launch, its leading step, an element's bytes."""
     found: list[tuple[int, int, int]] = []
     for number, (type_, tensor) in enumerate(zip(kernel.body.args, kernel.operands, strict=True)):
         if number and not is_table(type_) and tensor.strides[-1] == 1 and tensor.strides[-2]:
@@ -94,7 +96,7 @@ def _beside(kernel: Kernel) -> list[tuple[int, int, int]]:
 
 
 def _epilogue(kernel: Kernel) -> Kernel:
-    """The body alone: a map of the product, which lies where it is computed."""
+    """The body alone: a map of the product, which is in the memory where it is computed."""
     z = kernel.operands[0]
     dense = Tensor(z.element, z.shape, dense_strides(z.shape))
     return replace(kernel, kind="map", operands=(dense, *kernel.operands[1:]), product=None)

@@ -1,7 +1,7 @@
 """Sums, products and extrema along an axis, in an order that the shape alone decides.
 
-As csrc/kernels/common/cpu_sum.h: term i of a block of 512 goes to lane i % 16, the lanes are added in halves, and
-the blocks one behind the other in f64 where they are f32.
+The order is that of csrc/kernels/common/cpu_sum.h: term i of a block of 512 goes to lane i % 16, the lanes are added in halves,
+and the blocks are added in order, in f64 if they are f32.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Reduction:
     value: int
     """Its number in the body."""
     term: int
-    """What it reduces."""
+    """The value that it reduces."""
     kind: str
     """sum, prod, max or min."""
     type: str
 
     @property
     def total_type(self) -> str:
-        """What blocks are combined in."""
+        """The type that blocks are combined in."""
         return "f64" if self.type == "f32" and self.kind in ("sum", "prod") else self.type
 
     def lanes(self, most: int) -> int:
-        """In how many lanes terms meet; in as many as there are where the order cannot be told from the result."""
+        """The number of lanes in which terms meet; all available lanes if the order does not affect the result."""
         return LANES if is_float(self.type) and self.kind in ("sum", "prod") else most
 
     def identity(self) -> float | int:
-        """What changes nothing."""
+        """The identity of the reduction."""
         if self.kind in ("sum", "prod"):
             return int(self.kind == "prod")
         least = self.kind == "max"

@@ -19,7 +19,7 @@ from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, collapse
 
 STACK = 65536
-"""Bytes of values kept for a row that lie on the stack; more lie in the workspace."""
+"""The bytes of values kept for a row on the stack; if there are more they are in the workspace."""
 
 
 @dataclass
@@ -32,14 +32,14 @@ class Pass:
     keeps: list[int] = field(default_factory=list[int])
     """Values that a later pass needs and does not compute again."""
     saved: list[int] = field(default_factory=list[int])
-    """Such values that are there."""
+    """The kept values that exist in this pass."""
     loads: set[int] = field(default_factory=set[int])
     """Operands that it reads."""
     fed: tuple[int, ...] = ()
     """Values that column sums take."""
 
     def roots(self, kernel: Kernel) -> list[int]:
-        """What it computes."""
+        """The values that the pass computes."""
         return [
             *(row.term for row in self.rows),
             *(kernel.body.results[result] for result in self.results),
@@ -50,13 +50,13 @@ class Pass:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """What is done in which pass, and where values wait."""
+    """The work of each pass, and the places where values wait."""
 
     passes: tuple[Pass, ...]
     homes: dict[int, int]
-    """Of a kept value, the result in whose memory it waits; others have memory of their own."""
+    """For each kept value that waits in the memory of a result, that result; others have memory of their own."""
     outers: tuple[Axis, ...]
-    """Of the reduced dimensions, all but the inner one."""
+    """The reduced dimensions' axes, all but the inner one."""
     inner: Axis
 
     @property
@@ -70,7 +70,7 @@ class RowPlan:
 
 
 def reduced_axes(kernel: Kernel) -> tuple[tuple[Axis, ...], Axis]:
-    """The outer axes and the inner one of the reduced dimensions: the inner one is that which most lies along."""
+    """The outer axes and the inner one of the reduced dimensions: most tensors are contiguous along the inner one."""
     axes = collapse(kernel, list(kernel.reduced_dims)) or [Axis((), 1, (0,) * len(tensors(kernel)))]
     inner = max(axes, key=lambda axis: (axis.strides.count(1), axes.index(axis)))
     return tuple(axis for axis in axes if axis is not inner), inner
@@ -78,7 +78,7 @@ def reduced_axes(kernel: Kernel) -> tuple[tuple[Axis, ...], Axis]:
 
 @lru_cache(maxsize=256)
 def row_plan(kernel: Kernel, fed: tuple[int, ...] = ()) -> RowPlan:
-    """How a row is walked over; column sums take the values `fed` in the first pass."""
+    """The plan for walking a row; column sums take the values `fed` in the first pass."""
     body, stages = kernel.body, kernel.body.stages
     whole = [number for number in range(len(body.results)) if kernel.is_whole(number)]
     rows = reductions(kernel)
@@ -90,7 +90,7 @@ def row_plan(kernel: Kernel, fed: tuple[int, ...] = ()) -> RowPlan:
         passes[stages[row.term]].rows.append(row)
     in_place = {result for result, _ in kernel.in_place}
     for number in whole:
-        # What may lie where an operand does is written when nothing reads that any more.
+        # A result that may share memory with an operand is written when nothing reads the operand any more.
         passes[last if number in in_place else stages[body.results[number]]].results.append(number)
     _keep(kernel, passes)
     return RowPlan(tuple(passes), _homes(kernel, passes), *reduced_axes(kernel))
@@ -161,7 +161,7 @@ def row_workspace(kernel: Kernel, fed: tuple[int, ...] = ()) -> int:
 
 
 def _apart_bytes(kernel: Kernel, plan: RowPlan) -> int:
-    """Of one row; each value's part is a multiple of 64 bytes."""
+    """The bytes of one row; each value's part is a multiple of 64 bytes."""
     return sum(_part(kernel, plan, value) for value in plan.apart())
 
 

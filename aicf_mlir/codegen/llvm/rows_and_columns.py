@@ -18,7 +18,7 @@ from aicf_mlir.kernels.column_sums import PartKernel, Together, together
 from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, elements
 
 LEAST_BLOCKS = 8
-"""Of rows: fewer leave threads without work, and so little lies in a cache anyway."""
+"""The fewest blocks of rows: fewer leave threads without work, and data that small is in a cache in any case."""
 
 
 def walks_together(kernel: Kernel) -> bool:
@@ -73,7 +73,7 @@ class WalkWriter(RowWriter):
         function.loop("%begin", "%end", 1, [], item)
 
     def _clear(self) -> None:
-        """The partial rows of the block; those of one sum lie one behind the other."""
+        """Clear the partial rows of the block; the rows of one sum are stored one after the other."""
         for number in range(len(self.columns.rows)):
             self._clear_sum(number)
 

@@ -29,7 +29,7 @@ from aicf_mlir.kernels.segments import RowEachKernel
 
 
 def _parts(count: int) -> int:
-    """How many parts a segment has, each of BLOCK points but the last, or one of all points."""
+    """The number of parts of a segment, each of BLOCK points but the last, or one part of all points."""
     return int(count > 0) if count < 2 * BLOCK else -(-count // BLOCK)
 
 

@@ -13,7 +13,7 @@ from aicf_mlir.kernels.kernel import Kernel, Phase, collapse
 from aicf_mlir.kernels.segments import EachKernel, SegmentedKernel
 
 FEW = 4
-"""Lanes of what is left behind the last full vector; the last three points are one by one."""
+"""The lanes for points after the last full vector; the last three points are computed one by one."""
 
 
 def firsts_of(kernel: EachKernel) -> list[int]:
@@ -112,7 +112,7 @@ def workspace_of(function: Function, kernel: SegmentedKernel) -> str:
 
 
 def libm_of(function: Function, kernel: SegmentedKernel) -> str:
-    """The address of the table of functions, behind the workspace."""
+    """The address of the table of functions, which follows the workspace."""
     return address(function, len(kernel.operands) + len(kernel.results) + 1)
 
 
@@ -135,7 +135,9 @@ ATTRIBUTES = (
 
 
 def _shared(kernel: EachKernel) -> list[bool]:
-    """Of each tensor of a segment, whether a result of that segment may be in the place of an operand, or is it."""
+    """For each tensor of a segment, True if a result of that segment may be in the place of an operand and the tensor is one of
+    the two.
+    """
     pairs = {pair for part in kernel.parts for pair in part.in_place}
     read = len(kernel.longest.operands)
     same = {number for result, operand in pairs for number in (read + result, operand)}

@@ -39,17 +39,17 @@ class Split:
 
     @property
     def parts(self) -> int:
-        """Of a row."""
+        """The parts of a row."""
         return self.outers * self.chunks if self.chunks > 1 else -(-self.outers // self.group)
 
     @property
     def rows(self) -> list[Reduction]:
-        """What is reduced."""
+        """The reductions of the rows."""
         return self.plan.passes[0].rows
 
 
 def split_of(kernel: Kernel) -> Split | None:
-    """How rows are split; None where they are not."""
+    """The split of rows; None if they are not split."""
     plan = row_plan(kernel)
     one_level = len(plan.passes) == 1
     if not one_level or prod(kernel.kept) >= FEW or plan.extent < 2 * BLOCK:

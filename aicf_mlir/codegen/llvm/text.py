@@ -1,7 +1,7 @@
-"""LLVM IR as text: values of any number of lanes, one function in the making, loops.
+"""LLVM IR as text: values of any number of lanes, one function under construction, loops.
 
-Lanes are part of the text and not of the machine: LLVM spreads a vector of 64 over whatever registers there are,
-and since nothing is contracted or reassociated the results are the same everywhere.
+Lanes are part of the text and not of the machine: LLVM spreads a vector of 64 over the available registers. Since nothing is
+contracted or reassociated the results are the same everywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ LLVM_TYPES = {
     "f16": "i16",
     "bf16": "i16",
 }
-"""By scalar type. Floats of 16 bits are their bits: the instructions on them become calls on older processors."""
+"""The LLVM type of each scalar type. Floats of 16 bits are their bits: the instructions on them become calls on older processors.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def lanes_of(element: str, lanes: int) -> str:
 
 
 def suffix(type_: str, lanes: int) -> str:
-    """How intrinsics name a type: `v16f32`."""
+    """The suffix for a type in names of intrinsics: `v16f32`."""
     bits = "i16" if type_ in ("f16", "bf16") else type_
     return bits if lanes == 1 else f"v{lanes}{bits}"
 
@@ -78,10 +79,10 @@ class Function:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.top: list[str] = []
-        """What stands before everything else: memory on the stack."""
+        """The lines before everything else: memory on the stack."""
         self.declared: set[str] = set()
         self.parameters: list[str] = []
-        """Where it names the arguments of its module in its own way."""
+        """The function's own names for the arguments of its module, if any."""
         self.block = "entry"
         self._names = count()
 
@@ -232,9 +233,9 @@ def module(
 ) -> str:
     """A module with the functions `parts` of one kernel.
 
-    `arguments` are the parameters of the inner functions, each a pointer: `ptr noalias %a0`. The outer ones read
-    them from an array of addresses. A function may have names of its own for them. Behind them all functions take the
-    i64 `numbers`. With the linkage "internal" only other functions of the module see them.
+    `arguments` are the parameters of the inner functions, each a pointer: `ptr noalias %a0`. The outer ones read them from an
+    array of addresses. A function may have names of its own for them. After them all functions take the i64 `numbers`. With the
+    linkage "internal" only other functions of the module see them.
     """
     counts = ", ".join(f"i64 %{number}" for number in numbers)
     texts: list[str] = [f"; {name}"]

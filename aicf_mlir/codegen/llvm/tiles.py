@@ -15,19 +15,19 @@ from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.kernels.kernel import Axis, Kernel
 
 SIDE = 16
-"""Of a square: a line of the cache in f32."""
+"""The side of a square: a line of the cache in f32."""
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """The axis across, and the operands that lie along it."""
+    """The axis across, and the operands that are contiguous along it."""
 
     axis: Axis
     operands: tuple[int, ...]
 
 
 def tiles_of(kernel: Kernel, inner: Axis, outers: Sequence[Axis]) -> Tiles | None:
-    """The axis, not `inner`, along which most operands lie that do not lie along `inner`; None where there is none."""
+    """The axis other than `inner` along which most of the operands not contiguous along `inner` are; None if there is none."""
     found: list[Tiles] = []
     for axis in outers:
         across = tuple(

@@ -12,11 +12,11 @@ from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.kernels.kernel import Axis, Kernel
 
 LANES = 64
-"""Of values of 32 bits: polynomials wait for their own results, and so many are under way at once."""
+"""The lanes for values of 32 bits: polynomials wait for their own results, and this many can be in progress at once."""
 WIDE_LANES = 16
-"""Where values of 64 bits are computed, or tables are read."""
+"""The lanes if values of 64 bits are computed, or tables are read."""
 CALL_LANES = 8
-"""Where a library is called lane by lane."""
+"""The lanes if a library is called lane by lane."""
 
 LINE = 64
 """Bytes that a processor fetches at once."""
@@ -34,7 +34,7 @@ def _line_lanes(op: str, type_: str, count: int) -> int:
 
 
 def lanes_for(kernel: Kernel, extent: int, least: int = 4) -> int:
-    """How many lanes walk an axis of `extent` points: a power of two from `least` on."""
+    """The number of lanes that walk an axis of `extent` points: a power of two from `least` on."""
     body = kernel.body
     most = min((_line_lanes(line.op, line.type, len(line.args)) for line in body.lines), default=LANES)
     if any(tensor.element in ("f64", "i64") for tensor in (*kernel.operands, *kernel.results)):
@@ -82,7 +82,7 @@ class Walk:
     ) -> None:
         self.outer, self.axis, self.roots, self.lanes, self.least = outer, axis, roots, lanes, least
         self.saved, self.keeps = saved or {}, keeps or {}
-        """Where values of an earlier pass lie, and where those for a later one go."""
+        """The memory of values from an earlier pass, and of values for a later one."""
         self.ahead = ahead
         """The axis along which operands are wanted soon: those of two steps further are fetched."""
         self.given = given
@@ -103,12 +103,12 @@ class Walk:
 
     @property
     def function(self) -> Function:
-        """Where the text goes."""
+        """The function that the text is added to."""
         return self.outer.function
 
     @property
     def _rest(self) -> int:
-        """Points behind the last full vector."""
+        """The points after the last full vector."""
         return self.axis.size % self.lanes
 
     @property
@@ -121,7 +121,7 @@ class Walk:
         return Point(outer.function, outer.kernel, outer.place, lanes, outer, self._splats[count], self.saved)
 
     def run(self, begin: str, end: str, carried: Sequence[Value], act: Act) -> list[Value]:
-        """From `begin`, a multiple of the lanes, to `end`, which is another or the whole extent.
+        """Run from `begin`, a multiple of the lanes, to `end`, which is another multiple or the whole extent.
 
         `act` sees the values `roots` at each vector and what is carried, and gives what is carried on.
         """

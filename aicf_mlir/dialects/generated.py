@@ -16,12 +16,11 @@
         tensor<512x16xf32>) -> (tensor<512x32xbf16>, tensor<512x16xbf16>, tensor<16xf32>)
 
 A multi_tensor_map is a map for each segment: a list of operands of the body, and then the next, each segment of its own shape. A
-multi_tensor_rowwise reduces all elements of each segment to single numbers.
-A together is several launches, of which none reads what another gives (codegen/together.py).
-`shape` is the domain, that of the product where there is one; every `x` has it, repeated by a stride of 0 where it is
-smaller. The body of a gemm_map takes the element of the product first, as each body of a chain does; what its links say,
-ir/links.py has. What the body says is a scalar.body of the module; codegen/kernel.py has the rules, and the kernel id is a
-hash of all that the code depends on.
+multi_tensor_rowwise reduces all elements of each segment to single numbers. A horizontal launch is several launches none of which
+reads a result of another (codegen/cuda/horizontal.py). `shape` is the domain, that of the product if there is one; every `x` has
+it, repeated by a stride of 0 if it is smaller. The body of a gemm_map takes the element of the product first, as each body of a
+chain does; ir/links.py specifies the links. A body is a scalar.body of the module; kernels/kernel.py has its rules. The kernel id
+is a hash of everything that the code depends on.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class Selection:
         return self._bodies
 
     def generated(self, use: Use) -> Kernel | None:
-        """What is generated for `use`; None for an op whose kernels are registered.
+        """The kernel that is generated for `use`; None for an op whose kernels are registered.
 
         Raises VerifyError where there is no such body, or where it does not fit domain and operands.
         """

@@ -1,8 +1,8 @@
 """The kernel dialect: one op, one launch. The schemas in C++ declare the ops; their classes are made of them.
 
-Attributes of a launch are ordinary attributes; `id` and `workspace` follow from select-kernels. What each op
-computes is in interpreters/kernel.py. kernel.constant, kernel.reshape, kernel.view and kernel.join are no launches:
-they become a slot with a value, and aliases.
+Attributes of a launch are ordinary attributes; `id` and `workspace` follow from select-kernels. interpreters/kernel.py defines
+the result of each op. kernel.constant, kernel.reshape, kernel.view and kernel.join are no launches: they become a slot with a
+value, and aliases.
 
 A tensor whose type has a layout, `tensor<4x2xf32, strided<[6, 1], offset: 2>>`, is a part of a block of memory that
 it shares: with the dense tensor that it is a view of, or with the result of the join that it is an operand of.
@@ -119,7 +119,7 @@ def join_of(value: SSAValue) -> JoinOp | None:
 
 @irdl_op_definition
 class ViewOp(TensorOp):
-    """The elements of a dense tensor that lie where the layout of the result says; no memory moves.
+    """The elements of a dense tensor at the layout of the result; no memory moves.
 
     %q = kernel.view %x : (tensor<4x6xf32>) -> tensor<4x2xf32, strided<[6, 1], offset: 2>>
     """
@@ -133,7 +133,7 @@ class ViewOp(TensorOp):
 
     @property
     def layout(self) -> Layout:
-        """Where in the memory of the operand the elements of the result lie."""
+        """The layout of the result's elements in the memory of the operand."""
         return layout_of(tensor_type(self.output))
 
     def verify_(self) -> None:
@@ -156,7 +156,7 @@ class ViewOp(TensorOp):
 
 @irdl_op_definition
 class JoinOp(TensorOp):
-    """The dense tensor in whose memory the operands lie, each where its layout says; no memory moves.
+    """The dense tensor in whose memory the operands are, each at its layout; no memory moves.
 
         %qkv = kernel.join %q, %k : (tensor<4x2xf32, strided<[5, 1]>>, tensor<4x3xf32, strided<[5, 1], offset: 2>>)
             -> tensor<4x5xf32>
@@ -172,7 +172,7 @@ class JoinOp(TensorOp):
     traits = traits_def(Pure())
 
     def is_verified_by_form(self) -> bool:
-        """It looks at who writes its operands, and who else joins them."""
+        """Return False: the verifier looks at the ops that write its operands, and at other joins of them."""
         return False
 
     def verify_(self) -> None:

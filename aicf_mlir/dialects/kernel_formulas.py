@@ -1,4 +1,4 @@
-"""What the prebuilt elementwise kernels compute: the formulas that nn has, by the name of the kernel op."""
+"""Formulas of the prebuilt elementwise kernels: those of nn, by the name of the kernel op."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTIVATIONS = {"relu": {}, "silu": {}, "tanh": {}, "sigmoid": {}, "gelu": {"appr
 
 
 def _gradient(name: str) -> Formula:
-    """Of dy and what forward saved."""
+    """The gradient formula, of dy and the values that forward saved."""
     (row,) = gradients(POINTWISE[name])
     assert isinstance(row, Pointwise)
     return row.formula
@@ -34,4 +34,4 @@ FORMULAS: dict[str, Formula] = {
 }
 
 ROWS: dict[str, Formula] = {"softmax": softmax, "softmax_grad": softmax_gradient}
-"""Of the last dimension."""
+"""The formulas over the last dimension."""

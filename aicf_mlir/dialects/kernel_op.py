@@ -32,7 +32,7 @@ from aicf_mlir.ir.tensor_op import SEGMENT_SIZES, AnyTensor, TensorOp, tensor_ty
 
 Value = SSAValue | Operation
 Values = Value | Sequence[Value]
-"""What one operand of an op is given: a tensor, or as many as it takes."""
+"""The value of one operand of an op: a tensor, or as many as it takes."""
 Types = Attribute | Sequence[Attribute]
 
 JOIN = "kernel.join"
@@ -53,7 +53,7 @@ def spec_of_type(type_: AnyTensor) -> OperandSpec:
 
 
 def operand_spec(value: SSAValue) -> OperandSpec:
-    """As `tensor_spec`, with the strides of a value that has a layout."""
+    """The spec of `tensor_spec`, with the strides of a value that has a layout."""
     return spec_of_type(tensor_type(value))
 
 
@@ -66,7 +66,7 @@ class KernelOp(TensorOp):
     outputs = var_result_def(TensorType)
     input_counts = opt_prop_def(DenseArrayBase[IntegerType], prop_name="operandSegmentSizes")
     output_counts = opt_prop_def(DenseArrayBase[IntegerType], prop_name="resultSegmentSizes")
-    """How many tensors each operand and each result of the schema has; absent where each has one."""
+    """The number of tensors for each operand and each result of the schema; absent if each has one."""
     kernel_id = opt_prop_def(StringAttr)
     workspace = opt_prop_def(IntegerAttr[IntegerType])
     """Bytes of scratch memory that the kernel needs; absent means none."""
@@ -103,7 +103,7 @@ class KernelOp(TensorOp):
 
     @classmethod
     def schema_of(cls) -> Schema:
-        """What the runtime declares of the op."""
+        """The runtime's declaration of the op."""
         return registry.schemas()[cls.name.removeprefix("kernel.")]
 
     @property
@@ -113,7 +113,7 @@ class KernelOp(TensorOp):
 
     @property
     def counts(self) -> Counts | None:
-        """How many tensors each operand and each result has; None where each has one."""
+        """The number of tensors for each operand and each result; None if each has one."""
         return counts_of(self.input_counts, self.output_counts)
 
     @property
@@ -142,7 +142,7 @@ class KernelOp(TensorOp):
 
     @property
     def use(self) -> Use:
-        """What the runtime is asked about."""
+        """The use for queries to the runtime."""
         inputs = [operand_spec(value) for value in self.operands]
         outputs = [operand_spec(value) for value in self.results]
         return Use.of(self.op_name, inputs, outputs, self.attrs, self.counts)

@@ -1,7 +1,7 @@
-"""Which nn ops are launches as they stand: a kernel op has the same operands, attributes and results.
+"""The nn ops that are already launches: a kernel op has the same operands, attributes and results.
 
-Such an op says nothing of its launch: its meaning is that of the kernel op, and it lowers by rule. `NNOp.LAUNCH` is for
-a kernel op of another name.
+Such an op has no entry about its launch: its meaning is that of the kernel op, and it lowers by rule. `NNOp.LAUNCH` is for a
+kernel op of another name.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
       scalar.yield %y : f32
     }
 
-A body stands beside the functions and plans whose launches name it: `kernel.rowwise x(%a) {body = @softmax, …}`.
-What its operations mean is in ir/body.py; this dialect is their form as IR, with xDSL's `arith` and `math`.
+A body is in the module of the functions and plans whose launches name it: `kernel.rowwise x(%a) {body = @softmax, …}`. ir/body.py
+defines its operations; this dialect is their form as IR, with xDSL's `arith` and `math`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 
 PREDICATES = {"arith.cmpf": CMPF, "arith.cmpi": CMPI}
 NUMBERED = {"scalar.index": "dim", PHILOX: "word"}
-"""What an operation is numbered by."""
+"""The attribute that numbers an operation."""
 
 
 def scalar_type(type_: str) -> Attribute:
@@ -109,7 +109,7 @@ class BodyOp(IRDLOperation):
         return self.sym_name.data
 
     def body(self) -> Body:
-        """As plain data; VerifyException at an operation that bodies do not have."""
+        """The body as plain data; VerifyException at an operation that bodies do not have."""
         block = self.region.block
         numbers = {id(arg): number for number, arg in enumerate(block.args)}
         lines: list[Line] = []

@@ -1,4 +1,4 @@
-"""The operations of the scalar dialect that stand in a body, beside those of `arith` and `math`."""
+"""The operations of the scalar dialect in a body, in addition to those of `arith` and `math`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every level of the compiler shares: types, roles, attributes, locations, text, and what C++ knows of ops."""
+"""Common parts of every level of the compiler: types, roles, attributes, locations, text, and C++'s declarations of ops."""

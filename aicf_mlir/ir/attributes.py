@@ -37,7 +37,7 @@ class Symbol(str):
 
 
 AttributeValue = bool | int | float | str | list[int] | tuple[str, ...]
-"""What an attribute of a kernel op is in Python."""
+"""The Python type of an attribute of a kernel op."""
 
 AT_ONCE = "aicf.at_once"
 """Marks an op that is computed where it stands, for what it reads is large: no launch of others takes it in later."""

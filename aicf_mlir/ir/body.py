@@ -25,13 +25,13 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.ir.element_types import NARROW
 
 Attr = float | int | str | None
-"""What an operation says besides its operands: a constant, a predicate, a dimension."""
+"""The attribute of an operation besides its operands: a constant, a predicate, a dimension."""
 
 SCALARS = ("f32", "f64", "i64", "i32", "i1")
 """The types that bodies compute in."""
 
 COMPUTE: Mapping[str, str] = {name: name for name in SCALARS} | {"f16": "f32", "bf16": "f32"}
-"""By the element type of a tensor, the type that its elements have in a body."""
+"""The type that the elements of a tensor have in a body, by the element type of the tensor."""
 
 REDUCTIONS = ("scalar.sum", "scalar.prod", "scalar.max", "scalar.min")
 COLUMN_SUM = "scalar.column_sum"
@@ -83,14 +83,14 @@ TRANSCENDENTAL = frozenset(
 """Operations that cost so much that no kernel computes one twice."""
 
 PHILOX_OPERATIONS = 130
-"""Those of integers that a random word is made of."""
+"""The integer operations that make a random word."""
 
 CHOICES: Mapping[str, slice] = {
     **dict.fromkeys(("arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf"), slice(0, None)),
     **dict.fromkeys(("arith.negf", "math.absf"), slice(0, None)),
     "arith.select": slice(1, None),
 }
-"""By operations that give one of their operands, perhaps with another sign, which operands those are."""
+"""The operands that may be the result of an operation, perhaps with another sign, for operations that choose an operand."""
 
 BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "f16": 16, "bf16": 16, "i1": 1}
 
@@ -114,10 +114,10 @@ class Line(NamedTuple):
     """One operation. Its operands are numbers of values: first the arguments of the body, then the lines."""
 
     op: str
-    """With its dialect: "arith.addf"."""
+    """The operation with its dialect: "arith.addf"."""
     args: tuple[int, ...]
     type: str
-    """Of the result."""
+    """The type of the result."""
     attr: Attr = None
 
 
@@ -149,7 +149,7 @@ class Body:
 
     @cached_property
     def stages(self) -> tuple[int, ...]:
-        """For each value, how many reductions lie one behind the other on the way to it."""
+        """For each value, the number of successive reductions on the way to it."""
         found = [0] * len(self.args)
         for line in self.lines:
             before = max((found[arg] for arg in line.args), default=0)
@@ -158,7 +158,7 @@ class Body:
 
     @cached_property
     def operations(self) -> int:
-        """How many operations it computes: not those that round to 16 bits, which the width of a type decides."""
+        """The number of operations that it computes, without those that round to 16 bits, which the width of a type decides."""
         counted = (line for line in self.lines if line.type not in NARROW and not self._widens(line))
         return sum(PHILOX_OPERATIONS if line.op == PHILOX else 1 for line in counted)
 
@@ -172,7 +172,7 @@ class Body:
 
     @cached_property
     def behind_columns(self) -> tuple[bool, ...]:
-        """For each value, whether it follows a column sum."""
+        """For each value, True if it follows a column sum."""
         found = [False] * len(self.args)
         for line in self.lines:
             found.append(line.op == COLUMN_SUM or any(found[arg] for arg in line.args))
@@ -221,7 +221,7 @@ def check_line(line: Line, types: Sequence[str]) -> None:
 
 
 def _expected(line: Line, types: list[str]) -> str | None:
-    """What the line should have been; None where it is right."""
+    """The expected form of the line; None if it is right."""
     op, result, attr = line.op, line.type, line.attr
     floats, integers = [t for t in types if is_float(t)], [t for t in types if t in ("i1", "i32", "i64")]
     same = len({*types, result}) == 1 and result in SCALARS

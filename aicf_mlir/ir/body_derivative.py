@@ -1,7 +1,7 @@
 """The derivative of a body without reductions: reverse mode over its lines, by one table of rules.
 
-Where a function has no derivative the rules say what torch says: sign(0) at 0 for |x|, half to each of two equal
-operands of a maximum, 0 for functions that round and for the angle of the point (0, 0).
+If a function has no derivative the rules follow torch: sign(0) at 0 for |x|, half to each of two equal operands of a maximum, 0
+for functions that round and for the angle of the point (0, 0).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Rule = (
     | Callable[[Scalar, Scalar, Scalar, Scalar], Partials]
     | Callable[[Scalar, Scalar, Scalar, Scalar, Scalar], Partials]
 )
-"""From the cotangent of a line, its result and its operands to the cotangents of the operands."""
+"""A rule from the cotangent of a line, its result and its operands to the cotangents of the operands."""
 
 
 def derivative(body: Body) -> Body:
@@ -90,7 +90,7 @@ def _cast(g: Scalar, y: Scalar, x: Scalar) -> Partials:
 
 
 def _to(g: Scalar, type_: str) -> Scalar:
-    """A cotangent in the type of the operand of a cast, whatever the widths."""
+    """A cotangent in the type of the operand of a cast, for any widths."""
     wider = {"f16": 0, "bf16": 0, "f32": 1, "f64": 2}
     return g.apply("arith.extf" if wider[type_] > wider[g.type] else "arith.truncf", type_=type_)
 
@@ -171,4 +171,4 @@ RULES: Mapping[str, Rule] = {
     "math.tanh": lambda g, y, a: [g * (1.0 - y * y)],
     **{f"math.{name}": _nothing for name in ("ceil", "floor", "round", "roundeven", "trunc")},
 }
-"""By operation; all of those with a float result but for reductions, loads and bit casts."""
+"""The rules by operation; all operations with a float result but for reductions, loads and bit casts."""

@@ -1,4 +1,4 @@
-"""What a user reads when something is refused: `file:line:column: error: message`, the line and a caret."""
+"""The message to a user when something is refused: `file:line:column: error: message`, the line and a caret."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Source:
         return self.text[self._line_starts[index] : end if end >= 0 else None].rstrip("\r")
 
     def place(self, position: int, length: int = 1) -> Position:
-        """The place of a character position; positions behind the end are the end."""
+        """The place of a character position; positions after the end are the end."""
         line, column = self.line_and_column(min(position, len(self.text)))
         return Position(self.name, line, column, self.line_text(line), length)
 
@@ -140,7 +140,7 @@ class Locator:
     positions: Mapping[Operation, int]
 
     def place_of(self, op: Operation | None) -> Position:
-        """Where `op` stands: its own line, the line its location names, or else only the file."""
+        """The place of `op`: its own line, the line its location names, or else only the file."""
         while op is not None:
             if (position := self.positions.get(op)) is not None:
                 return self.source.place(position, len(op.name))

@@ -12,13 +12,13 @@ class DType:
     """One row."""
 
     name: str
-    """In IR, in plans and in the runtime, e.g. "bf16"."""
+    """The name in IR, in plans and in the runtime, e.g. "bf16"."""
     nbytes: int
-    """Of one element in memory."""
+    """The bytes of one element in memory."""
     library: str
-    """In torch and NumPy (of ml_dtypes where NumPy has none), e.g. "bfloat16"."""
+    """The name in torch and NumPy (of ml_dtypes if NumPy has none), e.g. "bfloat16"."""
     safetensors: str
-    """In checkpoints."""
+    """The name in checkpoints."""
     is_float: bool = False
     is_value: bool = True
     """True if tensors of the nn dialect may have it."""
@@ -36,13 +36,13 @@ DTYPES: tuple[DType, ...] = (
 )
 
 TENSOR_DTYPES = tuple(row for row in DTYPES if row.name != "i8")
-"""Those that tensors of the user may have."""
+"""The element types that tensors of the user may have."""
 
 NARROW = tuple(row.name for row in DTYPES if row.is_float and row.nbytes == 2)
-"""What mixed precision computes in, rounded from f32."""
+"""The types that mixed precision computes in, rounded from f32."""
 
 OVERFLOWING = ("f16",)
-"""Of these the ones with a smaller range than f32: a term of a loss that overflows is infinite before its sum, as in torch."""
+"""The narrow types with a smaller range than f32: a term of a loss that overflows is infinite before its sum, as in torch."""
 
 _BYTES: dict[str, int] = {row.name: row.nbytes for row in DTYPES}
 

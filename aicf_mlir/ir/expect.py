@@ -1,5 +1,4 @@
-"""
-What verifiers of tensor ops check again and again, each with one message: what was expected, what was got.
+"""Common checks of the verifiers of tensor ops, each with one message: expected and actual value.
 
 All raise VerifyException, from a verifier as well as from a constructor that cannot infer its result type.
 """

@@ -5,7 +5,7 @@
 
     trace(["f32"], gelu)   # a Body
 
-Numbers take the type of the scalar beside them. Equal operations are written once, and so are equal roundings of a value.
+Numbers take the type of the other operand. Equal operations are written once, and so are equal roundings of a value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DIGITS: Mapping[str, tuple[int, int, int]] = {
     "f16": (11, -24, 16),
     "bf16": (8, -133, 128),
 }
-"""Of a floating-point type: binary digits, and the powers of two of its smallest number and of the first beyond its range."""
+"""For each floating-point type: binary digits, and the powers of two of its smallest number and of the first beyond its range."""
 
 
 def rounded(value: float, type_: str) -> float:
@@ -61,9 +61,9 @@ class Builder:
         return self._known[key]
 
     def unrounded(self, value: int, element: str) -> int:
-        """What has the bits of `value` once both are rounded to `element`, with fewer roundings to it, or `value`.
+        """A value with the bits of `value` once both are rounded to `element`, with fewer roundings to it, or `value`.
 
-        Rounding is monotonic and odd, so that what is chosen among numbers may as well be rounded behind the choice.
+        Rounding is monotonic and odd, so a choice among numbers may as well be rounded after it.
         """
         line = self._line_of(value)
         if line is None:
@@ -145,7 +145,7 @@ class Scalar:
 
     @property
     def element(self) -> str:
-        """Of an argument, the element type of the tensor that it is read from; its own type where that is not known."""
+        """The element type of the tensor that an argument is read from; its own type if that is not known."""
         elements = self.builder.elements
         return elements[self.value] if self.value < len(elements) else self.type
 
@@ -225,11 +225,11 @@ class Scalar:
         return self.apply("arith.xori", 1 if self.type == "i1" else -1)
 
     def equal(self, other: Scalar | Number) -> Scalar:
-        """True if both are equal; false beside a NaN."""
+        """True if both are equal; false with a NaN."""
         return self._compare("eq", other)
 
     def differs(self, other: Scalar | Number) -> Scalar:
-        """True if they differ; true beside a NaN."""
+        """True if they differ; true with a NaN."""
         return self._compare("ne", other)
 
     def is_nan(self) -> Scalar:
@@ -253,7 +253,7 @@ class Scalar:
         return self.apply("arith.extsi" if type_ == "i64" else "arith.trunci", type_=type_)
 
     def rounded(self, element: str) -> Scalar:
-        """Rounded to an element type and widened again, as where a tensor of that type lies between."""
+        """The value rounded to an element type and widened again, as if there were a tensor of that type in between."""
         if element not in NARROW:
             return self.cast(element)
         narrow = self.cast("f32").apply("arith.truncf", type_=element)

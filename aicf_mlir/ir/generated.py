@@ -1,4 +1,4 @@
-"""What an op needs to become one generated kernel: a body of scalar operations, and a box to run it over."""
+"""The interface of an op that becomes one generated kernel: a body of scalar operations, and a box to run it over."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Argument = tuple[SSAValue, Sequence[int] | None]
 class GeneratedInterface(Operation, abc.ABC):
     """An op that is one kernel.map, or with `reduced_dims` one kernel.rowwise or kernel.colwise.
 
-    Its operands, each repeated to `domain`, are the `arguments` of `body`, in their compute types; `scalar.index`
-    counts in the dimensions of `domain`. A result is one of the `whole_results`, with as many elements as the domain, or
-    has those of the domain without its `reduced_dims`; which of them stay as dimensions of size 1, its type says. Where
-    the `reduced_dims` are neither the last nor the first dimensions, the kernel runs over another order of all of them.
+    Its operands, each repeated to `domain`, are the `arguments` of `body`, in their compute types; `scalar.index` counts in the
+    dimensions of `domain`. A result is one of the `whole_results`, with as many elements as the domain, or has the dimensions of
+    the domain without its `reduced_dims`. The type of the result tells which of these stay as dimensions of size 1. If the
+    `reduced_dims` are neither the last nor the first dimensions, the kernel runs over another order of all of them.
     """
 
     @abc.abstractmethod
     def body(self) -> Body:
-        """What one point computes."""
+        """The computation of one point."""
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -41,12 +41,12 @@ class GeneratedInterface(Operation, abc.ABC):
 
     @property
     def whole_results(self) -> tuple[bool, ...]:
-        """Which results have the shape of the domain; the others are without the reduced dimensions."""
+        """For each result, True if it has the shape of the domain; the others are without the reduced dimensions."""
         return (True,) * len(self.results)
 
     @property
     def arguments(self) -> Sequence[Argument]:
-        """What the body takes: by default each operand once, from the last dimension of the domain on."""
+        """The arguments of the body: by default each operand once, from the last dimension of the domain on."""
         rank = len(self.domain)
         return [(operand, range(rank - len(shape_of(operand)), rank)) for operand in self.operands]
 
@@ -57,7 +57,7 @@ class GeneratedInterface(Operation, abc.ABC):
 
     @property
     def title(self) -> str:
-        """What the body is called."""
+        """The name of the body."""
         return self.name.rpartition(".")[2]
 
     @property

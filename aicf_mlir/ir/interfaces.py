@@ -1,4 +1,4 @@
-"""What passes may ask of an op, whatever its dialect."""
+"""Interfaces by which passes query an op of any dialect."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class DifferentiableInPartsInterface(DifferentiableInterface, abc.ABC):
     def vjp_in_parts(
         self, builder: Builder, cotangents: Sequence[SSAValue | None]
     ) -> Sequence[SSAValue | None]:
-        """As `vjp`; None stands for a result that the loss does not depend on. One at least is there."""
+        """The gradient as in `vjp`; None stands for a result that the loss does not depend on. At least one is not None."""
 
     @property
     def without_gradient(self) -> Sequence[SSAValue]:
-        """Results that a gradient does not flow through, beside those that are no floats."""
+        """Results that a gradient does not flow through, in addition to those that are no floats."""
         return ()
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:

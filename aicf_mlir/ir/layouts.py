@@ -1,4 +1,4 @@
-"""Where the elements of a tensor lie in a block of memory: `strided<[96, 1], offset: 32>`, as in MLIR.
+"""Layouts of the elements of a tensor in a block of memory: `strided<[96, 1], offset: 32>`, as in MLIR.
 
 A tensor without a layout is dense, row-major without gaps, and has its block for itself.
 """
@@ -45,7 +45,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Element (i, j, …) lies at offset + i * strides[0] + j * strides[1] + …, counted in elements of the block."""
+    """A layout: element (i, j, …) is at offset + i * strides[0] + j * strides[1] + …, counted in elements of the block."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -58,12 +58,12 @@ class Layout:
 
     @cached_property
     def count(self) -> int:
-        """How many elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def is_dense(self) -> bool:
-        """True if the elements lie row-major without gaps from the start of the block."""
+        """True if the elements are row-major without gaps from the start of the block."""
         return self.offset == 0 and (
             not self.count or self.significant == Layout.dense(self.shape).significant
         )
@@ -75,7 +75,7 @@ class Layout:
 
     @property
     def end(self) -> int:
-        """One behind the last element, as a position in the block; the offset if there are no elements."""
+        """The position in the block after the last element; the offset if there are no elements."""
         if not self.count:
             return self.offset
         return self.offset + 1 + sum((n - 1) * s for n, s in self.significant)
@@ -91,7 +91,7 @@ class Layout:
         return False
 
     def spec(self, element: str) -> tuple[str, tuple[int, ...], tuple[int, ...], int]:
-        """As the runtime is asked about it: element type, shape, strides, and the bytes that divide the address."""
+        """The spec for queries to the runtime: element type, shape, strides, and the bytes that divide the address."""
         return element, self.shape, self.strides, math.gcd(byte_size(element, (self.offset,)), ALIGNMENT)
 
     def normal(self) -> Layout:
@@ -161,7 +161,7 @@ class Layout:
         return Layout(outer.shape, tuple(strides), self.offset + offset).normal()
 
     def inverse(self, shape: Sequence[int], place: Layout) -> Layout | None:
-        """Where a dense tensor of `shape` must lie for this layout of it to lie at `place`.
+        """The layout that a dense tensor of `shape` must have for this layout of it to be at `place`.
 
         None unless this layout has every element of the tensor once, or where no strides say it.
         """
@@ -176,7 +176,7 @@ class Layout:
         return inner.then(Layout.dense(shape))
 
     def to_attribute(self) -> StridedLayoutAttr:
-        """As the layout of a memref or the encoding of a tensor."""
+        """The layout of a memref or the encoding of a tensor."""
         return StridedLayoutAttr(self.strides, self.offset)
 
 

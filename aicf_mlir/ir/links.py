@@ -1,4 +1,4 @@
-"""What a link of a kernel.back_to_back takes and what becomes of its values, as text: `b0.T x1 y0 -> write next sum, sum`.
+"""The operands of a link of a kernel.back_to_back and the uses of its values, as text: `b0.T x1 y0 -> write next sum, sum`.
 
     b0       the product is by operand b[0], [K, N]; b0.T: by its transpose, so that it is [N, K]
     x1       the element of operand x[1] beside that of the product
@@ -8,8 +8,8 @@
     sum      its sum over all rows is a result, behind it where it is written too
     keep     a later link takes it, or a product behind, and nothing else does
 
-A value that is not written says its element type, `next bf16`; one that says none is of f32. Behind the links stand products
-over all rows, `y3.T y0`, or `y3.T a` with the operand a; and `a`, where that is an f32: a as it is rounded to be multiplied.
+A value that is not written has its element type, `next bf16`; without one it is f32. After the links come products over all rows,
+`y3.T y0`, or `y3.T a` with the operand a; and `a`, if that is an f32: a as it is rounded to be multiplied.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from xdsl.utils.exceptions import VerifyException
 
 @dataclass(frozen=True)
 class Uses:
-    """Of one value."""
+    """The uses of one value."""
 
     write: bool = False
     next: bool = False
     sum: bool = False
     element: str = "f32"
-    """What it is rounded to where it is not written."""
+    """The element type that it is rounded to if it is not written."""
 
     def __str__(self) -> str:
         words = [name for name in ("write", "next", "sum") if getattr(self, name)] or ["keep"]
@@ -39,10 +39,10 @@ class LinkText:
     """One link."""
 
     b: int
-    """Which of the operands b."""
+    """The number of the operand b."""
     trans_b: bool
     takes: tuple[tuple[str, int], ...]
-    """("x", number of an operand) or ("y", number of a value), for each argument of the body behind the product."""
+    """The source of each argument of the body after the product: ("x", number of an operand) or ("y", number of a value)."""
     values: tuple[Uses, ...]
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class LinkText:
 
 
 ROUNDED_A = "a"
-"""What stands for a result that is a, rounded."""
+"""The name of the result that is a, rounded."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where an op comes from: the user's file and line, and the layer of the model, in MLIR's own locations.
+"""The origin of an op: the user's file and line, and the layer of the model, in MLIR's own locations.
 
     loc("model.py":12:1)                                   a line outside of any layer, such as one of the loss
     loc("encoder.3.attn: Linear"("model.py":12:1))         the layer that computes, by its path in the model

@@ -23,7 +23,7 @@ def name_after_op(ops: Iterable[Operation]) -> None:
 
 
 def printed_names(function: FuncOp) -> dict[SSAValue, str]:
-    """What the text of `function` calls its values that have names, all different: `x`, then `x_1`, …"""
+    """The names that the text of `function` gives to its named values, all different: `x`, then `x_1`, …"""
     names: dict[SSAValue, str] = {}
     counts: dict[str, int] = {}
     block = function.body.block

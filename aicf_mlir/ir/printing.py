@@ -1,4 +1,4 @@
-"""From a module to its text: every tool and the API print IR here, and no line grows with the model.
+"""The printer of modules: every tool and the API print IR here, and no line grows with the model.
 
 A list that does not fit into `WIDTH` columns is broken between its items: short lists are filled line by line,
 long ones and those of labelled items have one item a line, so that a change of one layer is a change of its lines.
@@ -39,7 +39,7 @@ from xdsl.printer import Printer
 Item = TypeVar("Item")
 
 WIDTH = 120
-"""Columns of a line; what cannot be broken (a name, a label, the few words behind a list) may stand beyond."""
+"""The columns of a line; unbreakable text (a name, a label, the few words after a list) may extend beyond."""
 
 FILLED = 16
 """Longer lists have one item a line."""
@@ -48,13 +48,13 @@ LONGEST_KEYWORD = 32
 """Characters at the end of a text in which a place for a break is looked for."""
 
 _BREAK = re.compile(r"(( :| \{| [a-z]+)|(?<!->)) *$|$")
-"""Where a line may be broken, if what is printed ends so: a colon, brace or keyword then begins the next line."""
+"""The end of printed text after which a line may be broken: a colon, brace or keyword then begins the next line."""
 _NUMBER = re.compile(r"[-+.\d][-+.\w]*")
 _LOCATIONS = (UnknownLoc, FileLineColLoc, NameLoc, FusedLoc, CallSiteLoc)
 
 
 ELIDED = "__elided__"
-"""What mlir-opt prints in the place of a literal that it leaves out; both read it."""
+"""The text that mlir-opt prints in the place of a literal that it leaves out; both read it."""
 
 
 def changed_line(text: str, new_text: str) -> str:
@@ -116,7 +116,7 @@ class WrappingPrinter(ElidingPrinter):
     _held: str = field(default="", init=False)
     """Printed, but not yet in the stream: a line may be broken here."""
     _last: str = field(default="", init=False)
-    """What was printed last; an opening bracket makes a list a delimited one."""
+    """The last printed text; an opening bracket makes a list a delimited one."""
     _must_break: bool = field(default=False, init=False)
     """True if the line ends here, unless a bracket or comma follows."""
     _flat: bool = field(default=False, init=False)
@@ -227,7 +227,7 @@ class WrappingPrinter(ElidingPrinter):
     def _one_a_line(
         self, items: Sequence[Item], texts: Sequence[str], print_fn: Callable[[Item], Any]
     ) -> None:
-        """Print items between no brackets; what comes behind them begins a line, too."""
+        """Print items without brackets, one on each line; the text after them begins a line, too."""
         for index, (item, text) in enumerate(zip(items, texts, strict=True)):
             self.print_string(", " if index else "")
             if self._held and (index or self._column > self._next_column + len(": ")):

@@ -1,4 +1,4 @@
-"""What the compiler asks the runtime about kernel ops: what they are, their rules, their aliases, their kernels.
+"""The compiler's queries to the runtime about kernel ops: their declarations, their rules, their aliases, their kernels.
 
 The schemas and variants in C++ are the only declaration of ops and kernels; nothing here knows any of them by name.
 """
@@ -22,7 +22,7 @@ OperandSpec = TensorSpec | tuple[str, tuple[int, ...], tuple[int, ...], int]
 """The same, and of a part of another tensor its strides in elements, and the bytes that divide its address."""
 
 Counts = tuple[tuple[int, ...], tuple[int, ...]]
-"""How many tensors each operand of a schema stands for, and each result."""
+"""The number of tensors that each operand of a schema stands for, and each result."""
 
 Attributes = Mapping[str, AttributeValue]
 Item = TypeVar("Item")
@@ -34,7 +34,7 @@ class Operand:
 
     name: str
     count: Literal["one", "optional", "many", "any"]
-    """Of results, `many` are as many as the operand of the same name has; of `any` a use says how many."""
+    """The count of tensors. `many` results are as many as the operand of the same name has; for `any` a use gives the number."""
     layout: Literal["dense", "strided"] = "dense"
 
 
@@ -46,9 +46,9 @@ class Attribute:
     type: Literal["bool", "int", "float", "str", "list[int]", "list[str]"]
     required: bool
     default: AttributeValue | None
-    """What its absence means; None: nothing."""
+    """The value that its absence means; None: nothing."""
     values: tuple[str, ...] | None
-    """Of a string; None: any text."""
+    """The possible values of a string; None: any text."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Schema:
     """A kernel op, as C++ declares it."""
 
     number: int
-    """In `aicf_mlir.OpKind`, where it is called `kind`."""
+    """The number in `aicf_mlir.OpKind`, where it is called `kind`."""
     kind: str
     name: str
-    """In the kernel dialect, without the prefix."""
+    """The name in the kernel dialect, without the prefix."""
     doc: str
     numerics: str
     generated: bool
@@ -116,7 +116,7 @@ def _attribute(row: Mapping[str, Any]) -> Attribute:
 def segments(
     rows: Sequence[Operand], counts: Sequence[int] | None, items: Sequence[Item]
 ) -> dict[str, Sequence[Item]]:
-    """What belongs to each operand or result; without `counts`, one to each.
+    """The items of each operand or result; without `counts`, one for each.
 
     Counts that do not fit, which the schema refuses, give all under one name that no op has.
     """
@@ -155,7 +155,7 @@ class Use:
 
     @property
     def arguments(self) -> tuple[str, list[_C.TensorType], list[_C.TensorType], dict[str, Any]]:
-        """As the runtime takes them."""
+        """The arguments as the runtime takes them."""
         return self.op, list(self.inputs), list(self.outputs), {name: value for name, _, value in self.attrs}
 
 
@@ -183,7 +183,7 @@ def capability(target: str) -> int:
 
 
 def architecture(target: str) -> str:
-    """What code is compiled for: "sm_90" of "sm_90+cublaslt"."""
+    """The architecture that code is compiled for: "sm_90" of "sm_90+cublaslt"."""
     return target.partition("+")[0]
 
 
@@ -203,7 +203,9 @@ def select_kernel(use: Use, target: str, kernel_id: str = "") -> tuple[str, int]
 
 
 def preference(use: Use, kernel_id: str) -> str:
-    """Why a plan that names no kernel has another one for this use, which `kernel_id` supports; "" where it has this one."""
+    """The reason why a plan that names no kernel has another one than `kernel_id` for this use, which `kernel_id` supports; ""
+    if it has this one.
+    """
     return _C.kernel_preference(*use.arguments, kernel_id, use.counts)
 
 

@@ -1,8 +1,7 @@
-"""Remarks: what a pass left undone, and the condition that stood in its way.
+"""Remarks: missed transformations of a pass, and the conditions that prevented them.
 
-A pass says `remark(op, "not fused …")`; whoever wants to know listens with `heard_by`, as `aicf-opt --remarks`
-does. Where nobody listens a remark is one look at a variable; a pass that must compute what it would say asks
-`wanted()` first.
+A pass calls `remark(op, "not fused …")`; listeners register with `heard_by`, as `aicf-opt --remarks` does. If nobody listens a
+remark is one look at a variable; a pass whose remark needs computation checks `wanted()` first.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def remark(op: Operation, message: str, *notes: Note) -> None:
 
 @contextmanager
 def heard_by(listener: Listener) -> Generator[None]:
-    """Meanwhile, in this thread, `listener` is told every remark."""
+    """Within the context, in this thread, `listener` receives every remark."""
     token = _LISTENER.set(listener)
     try:
         yield

@@ -1,4 +1,6 @@
-"""Names that the field has other names for, and were ours once: text and commands that still have them are told the new one."""
+"""Our former names for things that the field names differently: errors about text and commands with these names give the new
+one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ RENAMED: Mapping[str, str] = {
 
 
 def now_called(name: str) -> str | None:
-    """What to say of an unknown name: what it is now called; None where it has not been renamed."""
+    """The hint for an unknown name: its new name; None if it has not been renamed."""
     prefix = name[: len(name) - len(name.lstrip("-"))] + ("kernel." if "kernel." in name else "")
     new = RENAMED.get(name.removeprefix(prefix))
     return None if new is None else f"it is now called {prefix}{new}"

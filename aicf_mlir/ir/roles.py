@@ -15,7 +15,7 @@ STATUS = "status"
 
 
 class Access(Enum):
-    """What a step does to the memory of a role."""
+    """The access of a step to the memory of a role."""
 
     READ = "has a value before the step and keeps it"
     UPDATED = "has a value before the step, which the step replaces at most once"
@@ -23,7 +23,7 @@ class Access(Enum):
 
 
 class Saved(Enum):
-    """What of an arena a snapshot copies."""
+    """The part of an arena that a snapshot copies."""
 
     NOTHING = "nothing: it is made anew by each step, or says how the last one went"
     WHOLE = "all of it"
@@ -35,7 +35,7 @@ class Role:
     """One row."""
 
     name: str
-    """In signatures and plans; also the name of the arena of such slots."""
+    """The name in signatures and plans; also the name of the arena of its slots."""
     access: Access
     is_argument: bool
     """True if it labels arguments of a function."""
@@ -65,7 +65,7 @@ ROLE_TABLE: tuple[Role, ...] = (
     Role("copy", Access.WRITTEN, False, False, Saved.NOTHING, "a param in another type, kept by its update"),
     Role("output", Access.WRITTEN, False, True, Saved.NOTHING, "any other result"),
 )
-"""In the order of the text and of the arenas."""
+"""The roles in the order of the text and of the arenas."""
 
 
 def roles_of(*access: Access) -> tuple[str, ...]:
@@ -77,13 +77,13 @@ ROLES = roles_of(*Access)
 """All of them."""
 
 ARGUMENT_ROLES = tuple(role.name for role in ROLE_TABLE if role.is_argument)
-"""Those of function arguments, and so of slots that have a value before the step."""
+"""The roles of function arguments, and so of slots that have a value before the step."""
 
 NAMED_ROLES = tuple(role.name for role in ROLE_TABLE if role.is_named)
 """Roles whose slots the user knows by name."""
 
 CAST_ROLES = ("input", "param", "buffer")
-"""What a slot of role copy is a cast of: nothing but the step changes it while it is replayed."""
+"""The roles whose casts a slot of role copy may hold: only the step changes them while it is replayed."""
 
 READ_ONLY_ROLES = roles_of(Access.READ)
 
@@ -97,13 +97,13 @@ RETURNED_ROLES = tuple(role.name for role in ROLE_TABLE if role.access is Access
 """Slots that a step must write."""
 
 SHARED_ROLES = UPDATED_ROLES
-"""What outlives a step, and is the same memory for all plans of a model."""
+"""The roles that outlive a step, in the same memory for all plans of a model."""
 
 KEPT_ROLES = tuple(role for role in UPDATED_ROLES if role != STATUS)
-"""What outlives a step and is as before where a check has failed."""
+"""The roles that outlive a step and stay unchanged if a check has failed."""
 
 OPTIMIZED_ROLES = tuple(role.name for role in ROLE_TABLE if role.saved is Saved.WHOLE)
-"""What an optimizer updates, and so what a skipped step leaves; buffers are the forward's."""
+"""The roles that an optimizer updates, and so those that a skipped step leaves; buffers are the forward's."""
 
 SAVED: dict[str, Saved] = {role.name: role.saved for role in ROLE_TABLE}
-"""What a snapshot copies of each arena."""
+"""The saved part of each arena in a snapshot."""

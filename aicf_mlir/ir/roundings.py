@@ -1,8 +1,8 @@
-"""A value has one value: a result of f16 or bf16 is rounded wherever its body reads it on.
+"""A value has one value: a result of f16 or bf16 is rounded in every later use in its body.
 
-A body computes in f32, and a launch rounds a result to its element type where it writes it. Whoever reads that result
-from memory reads it rounded; so must each line of the body that goes on with it. The rounding is in the text then, a
-truncf and an extf. What only chooses among numbers (`CHOICES`) may read the value as it is if its own result is rounded.
+A body computes in f32, and a launch rounds a result to its element type when it writes it. Readers of that result in memory read
+it rounded; so must each line of the body that continues with it. The rounding is in the text then, a truncf and an extf. An
+operation that only chooses among numbers (`CHOICES`) may read the unrounded value if its own result is rounded.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def written(body: Body, operands: Sequence[str], results: Sequence[str]) -> Body
 
 
 def read_unrounded(body: Body, operands: Sequence[str], results: Sequence[str]) -> int | None:
-    """The number of the first result that the body takes on without its rounding; None where it holds to the rule.
+    """The number of the first result that the body uses without its rounding; None if it follows the rule.
 
-    A result of another element takes a value as it is, like a line: an f32 beside the bf16 that it is cast to, or the
-    other way round, is the same value only where the text says so.
+    A result of another element type takes a value unrounded, like a line. An f32 and the bf16 that it is cast to, or the other
+    way round, are the same value only if the text says so.
     """
     if not any(element in NARROW for element in results):
         return None
@@ -78,7 +78,7 @@ def is_exact(body: Body, operands: Sequence[str], value: int, element: str) -> b
 
 
 class _Reads:
-    """Who reads each value of a body."""
+    """The readers of each value of a body."""
 
     def __init__(self, body: Body, elements: Sequence[str]):
         self.body = body
@@ -110,7 +110,7 @@ class _Reads:
         return value in self.lines or value in self.given
 
     def as_stored(self, number: int, element: str) -> int:
-        """What result `number` can be: the value before its rounding, where nothing else would take that as it is."""
+        """The value that result `number` can be: the one before its rounding, if nothing else would take that unrounded."""
         value = self.body.results[number]
         first = len(self.body.args)
         if value < first or (wide := self.body.lines[value - first]).op != "arith.extf":

@@ -33,7 +33,7 @@ def print_segments(
 def counts_of(
     inputs: DenseArrayBase[IntegerType] | None, outputs: DenseArrayBase[IntegerType] | None
 ) -> Counts | None:
-    """How many items each operand and each result has; None where each has one."""
+    """The number of items for each operand and each result; None if each has one."""
     if inputs is None or outputs is None:
         return None
     return tuple(inputs.get_values()), tuple(outputs.get_values())

@@ -40,9 +40,9 @@ LITERAL = "aicf.literal"
 RESULT_ROLES = ("loss", "grad", "update", "output", STATUS)
 """The value to minimise; of the parameter named; the new value of the argument named; anything else.
 
-The result "status" is the new value of the argument "status". Where its code, the first number, is not 0, a
-check has failed and the step counts as not done: no result labelled "update" takes the place of its argument.
-The status itself does, so that no step updates anything until the host has seen it and written zeros.
+The result "status" is the new value of the argument "status". If its code, the first number, is not 0, a check has failed and the
+step counts as not done: no result labelled "update" takes the place of its argument. The status itself does, so that no step
+updates anything until the host has seen it and written zeros.
 """
 
 STATUS_TYPE: TensorType[Attribute] = TensorType(i64, (3,))
@@ -57,7 +57,7 @@ class Label:
     name: str = ""
     rest: tuple[tuple[str, Attribute], ...] = ()
     target_role: str = ""
-    """Of an update: the role of the argument that it replaces; empty where the name alone tells."""
+    """The role of the argument that an update replaces; empty if the name alone identifies it."""
 
     @property
     def is_literal(self) -> bool:
@@ -84,7 +84,7 @@ class Label:
 
 
 STATUS_LABEL = Label(STATUS, "failed")
-"""What AICF calls a status that it adds: a launch runs `unless @failed`."""
+"""The label of a status that AICF adds: a launch runs `unless @failed`."""
 
 
 def _text(attribute: Attribute | None) -> str:
@@ -181,7 +181,7 @@ def steps(module: ModuleOp) -> list[func.FuncOp]:
 
 
 def private_function(module: ModuleOp, symbol: str) -> func.FuncOp | None:
-    """The private function @`symbol`, which belongs to a step beside it."""
+    """The private function @`symbol`, which belongs to a step in the same module."""
     functions = [op for op in module.ops if isinstance(op, func.FuncOp) and not op.is_declaration]
     private = StringAttr("private")
     return next((f for f in functions if f.sym_name.data == symbol and f.sym_visibility == private), None)

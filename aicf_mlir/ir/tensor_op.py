@@ -77,7 +77,7 @@ class TensorOp(IRDLOperation):
     ) -> Self:
         """An op from flat operand and result lists; absent properties take their defaults.
 
-        Properties stand in the order in which the class defines them, whatever order the text has.
+        Properties are in the order in which the class defines them, in any order of the text.
         """
         given = {**cls.default_properties(), **(properties or {})}
         order = cls.get_irdl_definition().properties
@@ -89,7 +89,7 @@ class TensorOp(IRDLOperation):
         )
 
     def print_operands(self, printer: Printer) -> None:
-        """What stands between the name of the op and its attributes."""
+        """Print the text between the name of the op and its attributes."""
         if self.operands:
             printer.print_string(" ")
             printer.print_list(self.operands, printer.print_operand)

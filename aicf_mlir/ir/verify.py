@@ -30,7 +30,7 @@ def verify_module(module: ModuleOp) -> None:
 
 
 def verify_labels(function: func.FuncOp) -> None:
-    """As `verify_signature`, with the function marked."""
+    """Verify as `verify_signature`, with the function marked."""
     try:
         verify_signature(function)
     except VerifyException as error:
@@ -38,19 +38,18 @@ def verify_labels(function: func.FuncOp) -> None:
 
 
 Parts = tuple[Operation, *tuple[object, ...]]
-"""What verification looks at of one op: ops, blocks and values by identity, types and attributes by value."""
+"""The parts of one op that verification looks at: ops, blocks and values by identity, types and attributes by value."""
 
 Form = tuple[object, ...]
-"""What an op says, whichever values it has."""
+"""The content of an op, independent of its values."""
 
 
 class Verifier:
-    """
-    Verifies a module between passes: the ops that have changed since this last found nothing to refuse.
+    """Verifies a module between passes: the ops that have changed since this last found nothing to refuse.
 
-    Verified again are each op with other parts than before, each op around it, and the ops that may look at others, such as a
-    terminator, where the module has changed at all. Where only the form of an op counts (`TensorOp.is_verified_by_form`), one op
-    of each form is verified. Uses are always compared with definitions. The first call begins with nothing known.
+    The verified ops are each op with other parts than before, each op around it, and, if the module has changed at all, the ops
+    that may look at others, such as a terminator. If only the form of an op counts (`TensorOp.is_verified_by_form`), one op of
+    each form is verified. Uses are always compared with definitions. The first call begins with nothing known.
     """
 
     WHOLE: ClassVar[bool] = False
@@ -121,7 +120,7 @@ class Verifier:
 
 
 BODY_DIALECTS = ("arith", "math", "scalar")
-"""What they compute is said by types and properties alone. What stands around them in a body, the body verifies."""
+"""The dialects whose computations are specified by types and properties alone. The body verifies their context."""
 
 
 def is_verified_by_form(op: Operation) -> bool:
@@ -132,7 +131,7 @@ def is_verified_by_form(op: Operation) -> bool:
 
 
 def form_of(op: Operation) -> Form:
-    """What `op` says, whichever values it has: class, types, properties and attributes."""
+    """The form of `op`, independent of its values: class, types, properties and attributes."""
     texts = (*op.properties.items(), None, *op.attributes.items())
     return (type(op), tuple(op.operand_types), tuple(op.result_types), *texts)
 

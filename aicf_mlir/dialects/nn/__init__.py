@@ -1,9 +1,8 @@
-"""
-The nn dialect: what a model says, on immutable tensors of static shape.
+"""The nn dialect: the computation of a model, on immutable tensors of static shape.
 
-Every op has results whose types its operands and attributes imply, a verifier that says so, and either a
-vector-Jacobian product or a reason for having none. What each op computes stands in
-`aicf_mlir.interpreters`. The dialect has every op that a file of this folder defines.
+Every op has results whose types its operands and attributes imply, a verifier that checks them, and either a vector-Jacobian
+product or a reason for having none. `aicf_mlir.interpreters` defines the result of each op. The dialect has every op that a file
+of this folder defines.
 """
 
 # ruff: noqa: F403, F405  (what a file hands on is its `__all__`)
@@ -40,7 +39,7 @@ from aicf_mlir.dialects.nn.windows import *
 
 
 def _ops() -> list[type[Operation]]:
-    """In the order of the files, and of the lines in each; those that a table makes after the others of their file."""
+    """The ops in the order of the files, and of the lines in each; ops that a table makes come after the others of their file."""
     ops: list[type[Operation]] = []
     for file in sorted(row.name for row in iter_modules(__path__)):
         module = import_module(f"{__name__}.{file}")

@@ -38,7 +38,7 @@ def row_type(query: Value) -> AnyTensor:
 
 
 class HeadsOp(NNOp, abc.ABC):
-    """What attention and its gradient are of."""
+    """The operands and attributes of attention and its gradient."""
 
     query = operand_def(TensorType)
     key = operand_def(TensorType)
@@ -56,7 +56,7 @@ class HeadsOp(NNOp, abc.ABC):
 
     @property
     def attended(self) -> Operands:
-        """What attention is of."""
+        """The operands of attention."""
         scale, causal = self.scale.value.data, is_true(self.causal)
         return Operands(self.query, self.key, self.value, self.mask, causal, scale)
 
@@ -99,13 +99,13 @@ class HeadsOp(NNOp, abc.ABC):
 
 @irdl_op_definition
 class AttentionOp(HeadsOp, DifferentiableInPartsInterface):
-    """
-    softmax(scale * query · keyᵀ + mask) · value, and of each row of scores the largest and the sum of exp(score - largest).
+    """Attention: softmax(scale * query · keyᵀ + mask) · value, and for each row of scores the largest and the sum of exp(score -
+    largest).
 
-    -infinity is added to the score where the mask is false, and is the score with `causal` behind the query. A row without
-    any other has weights of 0; its largest is 0 and its total 1. Where a score is NaN or infinity both are NaN. The two are
-    kept apart: where scores are huge, the logarithm of the total is lost in their sum. What is not finite in a value reaches
-    queries that a mask hides it from, as 0 times it does in torch; what `causal` hides is not always read, as in torch.
+    -infinity is added to the score if the mask is false; with `causal` it is the score of later keys. A row of such scores only
+    has weights of 0; its largest is 0 and its total 1. If a score is NaN or infinity both are NaN. The two are kept apart: for
+    huge scores, the logarithm of the total is lost in their sum. A value that is not finite reaches queries that a mask hides it
+    from, as 0 times it does in torch. A value that `causal` hides is not always read, as in torch.
     """
 
     name = "nn.attention"
@@ -140,7 +140,7 @@ class AttentionOp(HeadsOp, DifferentiableInPartsInterface):
 
     @property
     def without_gradient(self) -> Sequence[SSAValue]:
-        """What is kept of each row is for the gradient of the result."""
+        """The two results for each row: they exist for the gradient of the first result."""
         return [self.largest, self.total]
 
     def vjp_in_parts(

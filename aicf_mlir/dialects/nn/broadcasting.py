@@ -110,7 +110,7 @@ class ReductionOp(ValueOp, GeneratedInterface, Canonicalized, abc.ABC):
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """With one more dimension where none is reduced."""
+        """The dimensions of the domain, with one more if none is reduced."""
         shape = shape_of(self.x)
         return shape if len(self.dims) else (1, *shape)
 
@@ -123,7 +123,7 @@ class ReductionOp(ValueOp, GeneratedInterface, Canonicalized, abc.ABC):
         return (False,)
 
     def reduced_count(self) -> int:
-        """How many elements of x go into one element of the result."""
+        """The number of elements of x that contribute to one element of the result."""
         shape = shape_of(self.x)
         return math.prod(shape[d] for d in self.dims.get_values())
 

@@ -91,10 +91,9 @@ class CheckIndexOp(CheckOp):
 
 @irdl_op_definition
 class CheckFiniteOp(CheckOp):
-    """
-    Fails at a NaN or an infinity in any of the tensors x: with code `code + i` in the i-th of them.
+    """A check that fails at a NaN or an infinity in any of the tensors x: with code `code + i` in the i-th of them.
 
-    What stands there is 0 for NaN, 1 for infinity and -1 for -infinity.
+    The reported value is 0 for NaN, 1 for infinity and -1 for -infinity.
     """
 
     name = "nn.check_finite"
@@ -131,7 +130,7 @@ def rule_of(op: CheckValueOp | RefusedOp) -> ValueRule:
 
 @irdl_op_definition
 class RefusedOp(ValueOp, GeneratedInterface):
-    """Which elements of x a rule of `value_rules` refuses."""
+    """The elements of x that a rule of `value_rules` refuses."""
 
     name = "nn.refused"
 
@@ -181,6 +180,6 @@ class CheckValueOp(CheckOp, DecomposableInterface):
         rule_of(self)
 
     def decompose(self, builder: Builder) -> Sequence[SSAValue]:
-        """Of booleans that are true where an element is refused, the first."""
+        """The first element of the booleans that are true for a refused element."""
         refused = builder.insert(RefusedOp(self.x, self.rule.data)).result
         return [builder.insert(CheckIndexOp(self.status, refused, 1, self.code.value.data)).result]

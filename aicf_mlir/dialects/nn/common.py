@@ -1,4 +1,4 @@
-"""What all nn ops share: results whose types operands and attributes imply."""
+"""Common parts of all nn ops: results whose types operands and attributes imply."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COUNTS: Mapping[type[OperandDef], Literal["one", "optional", "many"]] = {
     OptOperandDef: "optional",
     VarOperandDef: "many",
 }
-"""How a schema calls them."""
+"""The schema's words for the kinds of operands."""
 
 
 class NNOp(TensorOp, abc.ABC):
@@ -47,7 +47,9 @@ class NNOp(TensorOp, abc.ABC):
     traits = traits_def(Pure())
 
     def __init__(self, **given: Any):
-        """As xDSL's, the properties in the order in which the class defines them, as they are read (`build_op`)."""
+        """Build the op as xDSL does, with the properties in the order in which the class defines them, as they are read
+        (`build_op`).
+        """
         super().__init__(**given)
         order = self.get_irdl_definition().properties
         names = [name for name in order if name in self.properties]

@@ -24,7 +24,7 @@ from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 @dataclass(frozen=True)
 class Operands:
-    """What attention is of; see `nn.attention`."""
+    """The operands of attention; see `nn.attention`."""
 
     query: SSAValue
     key: SSAValue
@@ -39,7 +39,7 @@ class Composed:
     """Attention of some operands by products and a softmax, which has all scores at once."""
 
     builder: Builder
-    """Where it is now: what is made before is not made again."""
+    """The builder at its current place: values made before are not made again."""
     of: Operands
     _widened: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
 
@@ -76,7 +76,7 @@ class Composed:
         return as_element(self.builder, self.heads(out), element_type(self.of.query))
 
     def gradients(self, dout: SSAValue) -> list[SSAValue]:
-        """Of query, key and value."""
+        """The gradients of query, key and value."""
         dout = self.rows(self.widened(dout))
         scale = self.constant(self.of.scale)
         dvalue = self.product(self.rows(self.weights), dout, trans_a=True)
@@ -87,24 +87,24 @@ class Composed:
         return [as_element(self.builder, each, element) for each in (dquery, dkey, dvalue)]
 
     def mask_gradient(self, dout: SSAValue) -> SSAValue:
-        """That of the scores, summed to what the mask has."""
+        """The gradient of the scores, summed to the shape of the mask."""
         assert self.of.mask is not None, "asked for where there is one"
         dscores = self.dscores(self.rows(self.widened(dout)))
         summed = sum_to_shape(self.builder, dscores, shape_of(self.of.mask))
         return as_element(self.builder, summed, element_type(self.of.mask))
 
     def dscores(self, dout: SSAValue) -> SSAValue:
-        """From the widened rows of the cotangent, through the softmax."""
+        """The gradient of the scores, from the widened rows of the cotangent, through the softmax."""
         dweights = self.heads(self.product(dout, self.widened(self.of.value), trans_b=True))
         return self.inserted(SoftmaxGradOp(dweights, self.weights))
 
     @property
     def wide(self) -> Attribute:
-        """What scores are computed in."""
+        """The element type that scores are computed in."""
         return wide_element(self.of.query)
 
     def widened(self, value: SSAValue) -> SSAValue:
-        """In the type of the scores."""
+        """The value in the type of the scores."""
         if value not in self._widened:
             self._widened[value] = as_element(self.builder, value, self.wide)
         return self._widened[value]
@@ -118,11 +118,11 @@ class Composed:
         return self.reshaped(value, (*shape_of(self.of.query)[:3], shape_of(value)[-1]))
 
     def reshaped(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
-        """As it is where that changes nothing."""
+        """The value with this shape; the value itself if the shape stays."""
         return value if shape_of(value) == tuple(shape) else self.inserted(ReshapeOp(value, shape))
 
     def product(self, a: SSAValue, b: SSAValue, trans_a: bool = False, trans_b: bool = False) -> SSAValue:
-        """Of matrices."""
+        """The product of matrices."""
         return self.inserted(MatmulOp(a, b, trans_a, trans_b))
 
     def pointwise(self, op_type: type[PointwiseOp], *operands: SSAValue) -> SSAValue:
@@ -130,7 +130,7 @@ class Composed:
         return self.inserted(op_type(*operands))
 
     def constant(self, value: float) -> SSAValue:
-        """Of the type of the scores."""
+        """A constant of the type of the scores."""
         return self.inserted(ConstantOp(value, TensorType(self.wide, [])))
 
     def inserted(self, op: ValueOp) -> SSAValue:

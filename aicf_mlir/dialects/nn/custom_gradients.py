@@ -36,7 +36,7 @@ class OwnIdentity(MemoryEffect):
 
     @classmethod
     def get_effects(cls, op: Operation) -> Set[EffectInstance]:
-        """As if its results were made of nothing: not merged, and gone where they are not used."""
+        """No effects, as if its results depended on nothing: the op is not merged, and is removed if it is unused."""
         return {EffectInstance(MemoryEffectKind.ALLOC, result) for result in op.results}
 
 
@@ -119,5 +119,5 @@ class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterfa
         raise ValueError(f"{self.name} without train.yield")
 
     def decompose(self, builder: Builder) -> Sequence[SSAValue]:
-        """Where no gradient is taken any more it is nothing."""
+        """Once no gradient is taken any more the op is the identity."""
         return self.of

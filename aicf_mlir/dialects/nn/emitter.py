@@ -1,4 +1,4 @@
-"""Writing ops of the dialect behind or between others, each with a name and a place in the user's code."""
+"""Insertion of ops of the dialect after or between others, each with a name and a place in the user's code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Emitter:
     def __init__(self, point: InsertPoint, location: LocationAttr):
         self.builder = Builder(point)
         self.location = location
-        """Of the ops that are emitted from now on."""
+        """The location of the ops that are emitted from now on."""
 
     def emit(self, op: ValueOp, name: str | None = None) -> SSAValue:
         """The result of `op`, called `name`, or after the op."""

@@ -59,7 +59,7 @@ class AtIndexOp(ValueOp, GeneratedInterface):
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """That of the result."""
+        """The shape of the result."""
         return shape_of(self.result)
 
     def body(self) -> Body:

@@ -56,7 +56,7 @@ def expect_beside(index: Value, shape: Sequence[int], dim: int) -> None:
 
 @irdl_op_definition
 class GatherOp(ValueOp, DifferentiableInterface, GeneratedInterface):
-    """For each element of `index` the element of x at its place, with it as the index of `dim`."""
+    """For each element of `index` the element of x at its place, with the element of `index` as the position in `dim`."""
 
     name = "nn.gather"
 
@@ -79,7 +79,7 @@ class GatherOp(ValueOp, DifferentiableInterface, GeneratedInterface):
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """That of the index."""
+        """The shape of the index."""
         return shape_of(self.index)
 
     @property
@@ -93,7 +93,7 @@ class GatherOp(ValueOp, DifferentiableInterface, GeneratedInterface):
         return trace(self.compute_types, formula)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
-        """Where `dim` is indexed once a map; else a sum by the number of the element, in the order of the index."""
+        """A selection if `dim` is indexed once a map; else a sum by the number of the element, in the order of the index."""
         (g,) = cotangents
         dim, shape = self.dim.value.data, shape_of(self.x)
         if shape_of(self.index) == (*shape[:dim], 1, *shape[dim + 1 :]):
@@ -126,7 +126,7 @@ def reshaped(builder: Builder, value: SSAValue, shape: Sequence[int]) -> SSAValu
 class ElementNumberOp(ValueOp, GeneratedInterface):
     """The number in row-major order that each element of a gather has in a tensor of `shape`.
 
-    Beside an index outside of `dim` it is -1, which is the index of nothing.
+    For an index outside of `dim` the number is -1, which is the index of no element.
     """
 
     name = "nn.element_number"
@@ -191,7 +191,7 @@ class TakeOp(ValueOp, DifferentiableInterface, GeneratedInterface):
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """That of the result."""
+        """The shape of the result."""
         return shape_of(self.result)
 
     @property
@@ -285,7 +285,7 @@ class ScatterOp(ValueOp, DifferentiableInterface, GeneratedInterface):
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """In front of the dimensions of x the elements of the index along `dim`."""
+        """The elements of the index along `dim`, then the dimensions of x."""
         return (shape_of(self.index)[self.dim.value.data], *shape_of(self.x))
 
     @property
@@ -314,7 +314,7 @@ class ScatterOp(ValueOp, DifferentiableInterface, GeneratedInterface):
         return trace(self.compute_types, formula)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
-        """As torch: right where no two have one place."""
+        """The gradients as in torch: right if no two elements have one place."""
         (g,) = cotangents
         dim = self.dim.value.data
         zeros = builder.insert(ConstantOp(0.0, tensor_type(self.src))).result

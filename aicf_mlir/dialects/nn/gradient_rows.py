@@ -64,7 +64,7 @@ def with_arguments(body: Body, kept: Sequence[int]) -> Body:
 
 @cache
 def gradients(row: Pointwise) -> tuple[Pointwise | str, ...]:
-    """For each operand the row of its gradient, `ZERO` or `PASSES`; of float32 and the parameters' defaults.
+    """For each operand the row of its gradient, `ZERO` or `PASSES`; for float32 and the parameters' defaults.
 
     The row takes what the gradient needs of dy, the operands and y, by these names.
     """

@@ -66,7 +66,7 @@ class RowsOp(NNOp, GeneratedInterface, abc.ABC):
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """That of x."""
+        """The shape of x."""
         return shape_of(self.x)
 
     @property
@@ -92,7 +92,7 @@ class RowsOp(NNOp, GeneratedInterface, abc.ABC):
 
 
 class NormOp(RowsOp, DifferentiableInPartsInterface, abc.ABC):
-    """A normalisation with `eps` beside the variance or mean square, and perhaps a weight for each place in a row."""
+    """A normalisation with `eps` added to the variance or mean square, and optionally a weight for each place in a row."""
 
     eps = prop_def(FloatAttr.constr(f64), default_value=float_attr(1e-5))
 
@@ -144,12 +144,12 @@ class LayerNormOp(NormOp):
 
     @property
     def weight(self) -> SSAValue | None:
-        """What multiplies the normalized elements."""
+        """The factor of the normalized elements."""
         return self.affine[0] if self.affine else None
 
     @property
     def bias(self) -> SSAValue | None:
-        """What is added to them then."""
+        """The summand that is added to the weighted elements."""
         return self.affine[1] if len(self.affine) > 1 else None
 
     def inferred_types(self) -> Sequence[AnyTensor]:

@@ -57,7 +57,7 @@ class PointwiseOp(ValueOp, GeneratedInterface, Canonicalized, abc.ABC):
 
     @classmethod
     def row(cls) -> Pointwise:
-        """What the table says of it."""
+        """The row of the table for this op."""
         return TABLE[cls.name.removeprefix("nn.")]
 
     @property
@@ -96,7 +96,7 @@ Written = Callable[[Builder, DifferentiableOp, SSAValue], Sequence[SSAValue | No
 
 
 def _partials(builder: Builder, op: DifferentiableOp, g: SSAValue) -> Sequence[SSAValue | None]:
-    """By the gradient ops of the row."""
+    """The partial derivatives, by the gradient ops of the row."""
     row = op.row()
     known = {**dict(zip(row.operands, op.operands, strict=True)), "dy": g}
     known.setdefault("y", op.result)
@@ -162,7 +162,7 @@ GRADIENTS: dict[str, Pointwise] = {
 """The rows of gradients by name."""
 
 REASONS = {True: "second derivatives are not supported", False: "it is a step function"}
-"""By whether it is a gradient itself."""
+"""The reason for having no gradient, by whether the row is a gradient itself."""
 
 TABLE: dict[str, Pointwise] = {**ROWS, **GRADIENTS}
 """Every row, those of gradients too."""

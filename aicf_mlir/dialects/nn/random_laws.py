@@ -1,10 +1,10 @@
-"""What random words become: numbers of the normal and of the exponential distribution, with the same bits on every device.
+"""Random words as numbers of the normal and of the exponential distribution, with the same bits on every device.
 
 A logarithm and a cosine of f32 have other last bits in each library of functions. Here their arguments are whole numbers, counts
-of 2^-24, so that both are reduced exactly, by integers; what is left is additions, explicit fused multiply-adds, products that no
-compiler can contract with an addition otherwise than exactly, and a square root: each is rounded correctly everywhere. Errors are
-measured in `tests/py/codegen/test_random_bits.py`. Of f64 the functions are those of the device: there a fused multiply-add
-is a call on the CPU.
+of 2^-24, so that integers reduce both exactly. The rest is additions, explicit fused multiply-adds, a square root, and products
+that no compiler can contract with an addition inexactly: each is rounded correctly everywhere. Errors are measured in
+`tests/py/codegen/test_random_bits.py`. For f64 the functions are those of the device: there a fused multiply-add is a call on the
+CPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ TURN_HIGH = rounded(2.0 * math.pi, "f32")
 TURN_LOW = 2.0 * math.pi - TURN_HIGH
 SIN = [(-1.0) ** (n // 2) * (2.0 * math.pi) ** n / math.factorial(n) for n in range(9, 1, -2)]
 COS = [(-1.0) ** (n // 2) * (2.0 * math.pi) ** n / math.factorial(n) for n in range(10, 1, -2)]
-"""Of sin(2 pi x) / x, less 2 pi, and of cos(2 pi x), less 1, over x^2, for |x| <= 1/8: terms left out are 2e-9 of the sum."""
+"""Coefficients of sin(2 pi x) / x, less 2 pi, and of cos(2 pi x), less 1, over x^2, for |x| <= 1/8: terms left out are 2e-9 of
+the sum.
+"""
 
 
 def fused(x: Scalar, y: Scalar | float, z: Scalar | float) -> Scalar:
@@ -37,7 +39,7 @@ def fused(x: Scalar, y: Scalar | float, z: Scalar | float) -> Scalar:
 
 
 def polynomial(x: Scalar, coefficients: list[float] | tuple[float, ...]) -> Scalar:
-    """By fused multiply-adds; the coefficient of the highest power comes first."""
+    """The polynomial by fused multiply-adds; the coefficient of the highest power comes first."""
     result = x.of(coefficients[0])
     for coefficient in coefficients[1:]:
         result = fused(result, x, coefficient)
@@ -84,7 +86,7 @@ def fraction64(one: Scalar, other: Scalar) -> Scalar:
 
 
 def normal(words: tuple[Scalar, Scalar, Scalar, Scalar], compute: str) -> Scalar:
-    """Of mean 0 and variance 1 (Box and Muller, 1958)."""
+    """A normal number of mean 0 and variance 1 (Box and Muller, 1958)."""
     a, b, c, d = words
     if compute == "f64":
         radius = sqrt(-2.0 * log(fraction64(a, b) + 2.0**-53))
@@ -94,7 +96,7 @@ def normal(words: tuple[Scalar, Scalar, Scalar, Scalar], compute: str) -> Scalar
 
 
 def exponential(words: tuple[Scalar, Scalar, Scalar, Scalar], compute: str) -> Scalar:
-    """Of rate 1: -log(1 - u) of a number in [0, 1)."""
+    """An exponential number of rate 1: -log(1 - u) of a number u in [0, 1)."""
     a, b, _, _ = words
     if compute == "f64":
         return 0.0 - log(1.0 - fraction64(a, b))

@@ -41,7 +41,7 @@ Words = tuple[Scalar, Scalar, Scalar, Scalar]
 
 
 def words(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> Words:
-    """Those of the element at hand, of a tensor of this shape."""
+    """The words of the current element of a tensor of this shape."""
     element = seed.of(0)
     for dim, size in enumerate(shape):
         at = seed.builder.index(dim)

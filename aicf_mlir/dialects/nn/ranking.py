@@ -1,4 +1,4 @@
-"""Along one dimension every element beside every other: running sums, and the order that sorting needs.
+"""Comparisons of every element with every other along one dimension: running sums, and the order that sorting needs.
 
 A row of n elements takes n * n steps and no memory: fast for rows of hundreds, and bounded by `LONGEST`.
 """
@@ -47,7 +47,7 @@ class BesideOp(ValueOp, GeneratedInterface, abc.ABC):
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """That of the result with the row of x as one dimension more: behind it where x has its row last, else in front."""
+        """The shape of the result with the row of x as one more dimension: last if x has its row last, else first."""
         row, own = shape_of(self.source)[self.along], shape_of(self.results[0])
         return (*own, row) if self.row else (row, *own)
 
@@ -129,7 +129,7 @@ class CumsumOp(BesideOp, DifferentiableInterface):
 
 @irdl_op_definition
 class RankOp(BesideOp):
-    """How many elements of its row stand before each when the row is sorted, those that are equal in their order.
+    """The number of elements of its row that precede each element when the row is sorted; equal elements keep their order.
 
     A NaN is the largest.
     """

@@ -34,7 +34,7 @@ class RearrangingOp(ValueOp, DifferentiableInterface, GeneratedInterface, abc.AB
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """That of the result."""
+        """The shape of the result."""
         return shape_of(self.results[0])
 
     @property
@@ -65,7 +65,7 @@ def expect_each(name: str, values: Sequence[int], x: Value) -> None:
 
 @irdl_op_definition
 class PadOp(RearrangingOp):
-    """`low` elements of `value` in front of x and `high` behind it, in each dimension; negative numbers cut off."""
+    """`low` elements of `value` before x and `high` after it, in each dimension; negative numbers cut off."""
 
     name = "nn.pad"
 
@@ -104,7 +104,7 @@ class PadOp(RearrangingOp):
         return select(inside, element, value if element.is_float else int(value))
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
-        """What was added is cut off, and what was cut off is 0."""
+        """The gradient: padding is cut off, and cut-off elements are 0."""
         if 0 in self.domain:
             return [builder.insert(ConstantOp(0.0, tensor_type(self.x))).result]
         low, high = ([-n for n in each.get_values()] for each in (self.low, self.high))

@@ -80,9 +80,9 @@ class Reduction:
     name: str
     doc: str
     formula: Formula
-    """From x and the parameters; with `indexed` from x, the first of the reduced dimensions, and the parameters."""
+    """The formula from x and the parameters; with `indexed` from x, the first of the reduced dimensions, and the parameters."""
     gradient: ReductionGradient | None = None
-    """From the cotangent of the result, x, the result and the parameters; it may reduce the same dimensions."""
+    """The gradient from the cotangent of the result, x, the result and the parameters; it may reduce the same dimensions."""
     takes: frozenset[str] = FLOATS
     result: str | None = None
     parameters: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -90,7 +90,7 @@ class Reduction:
     of_one: bool = True
     """True if of one element the result is that element, and its cotangent that of the element, at a NaN too."""
     of_single: Formula | None = None
-    """What it is of one element, where `formula` of it may overflow."""
+    """The formula for one element, if `formula` may overflow there."""
 
 
 def logsumexp(x: Scalar) -> Scalar:
@@ -137,13 +137,13 @@ def vector_norm_gradient(g: Scalar, x: Scalar, y: Scalar, ord: float) -> Scalar:
 
 
 def shared(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    """In even parts to all elements that are the result; a g that is not finite gives NaN to the others."""
+    """The gradient in even parts to all elements that equal the result; a g that is not finite gives NaN to the others."""
     chosen = select(x.equal(y), x.of(1.0), 0.0)
     return g * chosen / row_sum(chosen)
 
 
 def shared_of_all(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    """In even parts to all elements that are the result, NaNs too, and nothing to the others."""
+    """The gradient in even parts to all elements that equal the result, NaNs too, and nothing to the others."""
     chosen = x.equal(y) | (x.is_nan() & y.is_nan())
     return select(chosen, g / row_sum(select(chosen, x.of(1.0), 0.0)), 0.0)
 
@@ -175,7 +175,7 @@ def argmin(x: Scalar, dim: int) -> Scalar:
 
 
 def extreme(x: Scalar, y: Scalar) -> Scalar:
-    """True if x is the extreme y of its row: a NaN is, beside whatever."""
+    """True if x is the extreme y of its row: a NaN is, with any other values."""
     return x.equal(y) | x.is_nan() if x.is_float else x.equal(y)
 
 
@@ -240,7 +240,7 @@ class TableReductionOp(ReductionOp, abc.ABC):
 
     @classmethod
     def row(cls) -> Reduction:
-        """What the table says of it."""
+        """The row of the table for this op."""
         return TABLE[cls.name.removeprefix("nn.")]
 
     @property
@@ -297,7 +297,7 @@ class ReductionGradOp(ValueOp, GeneratedInterface, abc.ABC):
 
     @classmethod
     def row(cls) -> Reduction:
-        """What the table says of the reduction."""
+        """The row of the table for the reduction."""
         return TABLE[cls.name.removeprefix("nn.").removesuffix("_grad")]
 
     def inferred_type(self) -> AnyTensor:
@@ -313,12 +313,12 @@ class ReductionGradOp(ValueOp, GeneratedInterface, abc.ABC):
 
     @property
     def compute_types(self) -> tuple[str, ...]:
-        """Those of the operands in order: the domain depends on the body, which is made for them."""
+        """The compute types of the operands in order: the domain depends on the body, which is made for them."""
         return tuple(COMPUTE[element_name(element_type(operand))] for operand in self.operands)
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """With one more dimension where none is reduced."""
+        """The dimensions of the domain, with one more if none is reduced."""
         shape = shape_of(self.x)
         return shape if len(self.dims) or not self.body().reduces else (1, *shape)
 

@@ -42,7 +42,7 @@ KINDS: dict[str, tuple[float, Any, Any]] = {
     "min": (math.inf, row_min, minimum),
     "prod": (1.0, row_prod, mul),
 }
-"""By the kind of a reduction: that of nothing, that of a row, that of two."""
+"""For each kind of reduction: its identity, the reduction of a row, the reduction of two."""
 
 
 @irdl_op_definition
@@ -89,7 +89,7 @@ class ScatterReduceOp(ValueOp, DifferentiableInterface, GeneratedInterface):
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """In front of the dimensions of x the elements of the index along `dim`."""
+        """The elements of the index along `dim`, then the dimensions of x."""
         return (shape_of(self.index)[self.dim.value.data], *shape_of(self.x))
 
     @property
@@ -127,7 +127,7 @@ class ScatterReduceOp(ValueOp, DifferentiableInterface, GeneratedInterface):
         return [dx, None, dsrc]
 
     def sent(self, builder: Builder, values: SSAValue) -> SSAValue:
-        """For each place the sum of the elements of `values`, which are like those of src."""
+        """For each place the sum of the elements of `values`, which has the shape of src."""
         shape, count = shape_of(self.x), math.prod(shape_of(self.index))
         numbers = builder.insert(ElementNumberOp(self.index, shape, self.dim.value.data)).result
         zeros = builder.insert(ConstantOp(0.0, with_shape(self.x, (math.prod(shape), 1)))).result
@@ -135,7 +135,7 @@ class ScatterReduceOp(ValueOp, DifferentiableInterface, GeneratedInterface):
         return reshaped(builder, builder.insert(ScatterAddOp(zeros, rows, values)).result, shape)
 
     def there(self, builder: Builder, values: SSAValue) -> SSAValue:
-        """For each element of src that of `values`, which are like those of x, at the place that it is sent to."""
+        """For each element of src the element of `values`, which has the shape of x, at its target place."""
         return builder.insert(GatherOp(values, self.index, self.dim.value.data)).result
 
 

@@ -146,7 +146,7 @@ class CastOp(ValueOp, DifferentiableInterface, GeneratedInterface, Canonicalized
         return TensorType(element_type(self.result), shape_of(self.x))
 
     def body(self) -> Body:
-        """By way of the compute type of the result: from f64 to half precision that rounds twice, the op once."""
+        """The body by way of the compute type of the result: that rounds twice from f64 to half precision, the op once."""
         target = COMPUTE[element_name(element_type(self.result))]
 
         def formula(x: Scalar) -> Scalar:

@@ -22,7 +22,7 @@ __all__ = ["ConcatOp", "SplitOp"]
 
 
 def layouts_along(shape: Sequence[int], dim: int, sizes: Sequence[int]) -> Iterator[Layout]:
-    """Where parts of `sizes` along `dim` lie in a tensor of `shape`."""
+    """The layouts of parts of `sizes` along `dim` in a tensor of `shape`."""
     strides = dense_strides(shape)
     start = 0
     for size in sizes:
@@ -62,7 +62,7 @@ class SplitOp(NNOp, DifferentiableInPartsInterface, Canonicalized):
         return wanted
 
     def layouts(self) -> Sequence[Layout]:
-        """Where the parts lie in x."""
+        """The layouts of the parts in x."""
         return list(layouts_along(shape_of(self.x), self.dim.value.data, self.sizes.get_values()))
 
     def vjp_in_parts(
@@ -90,7 +90,7 @@ def split_types(x: Value, dim: int, sizes: Sequence[int]) -> list[AnyTensor]:
 
 @irdl_op_definition
 class ConcatOp(ValueOp, DifferentiableInterface, Canonicalized):
-    """The operands one behind the other along `dim`; their other dimensions are equal."""
+    """The operands one after the other along `dim`; their other dimensions are equal."""
 
     name = "nn.concat"
 
@@ -108,11 +108,11 @@ class ConcatOp(ValueOp, DifferentiableInterface, Canonicalized):
         return concat_type(self.inputs, self.dim.value.data)
 
     def sizes(self) -> list[int]:
-        """How much of `dim` each operand has."""
+        """The size of each operand in `dim`."""
         return [shape_of(value)[self.dim.value.data] for value in self.inputs]
 
     def layouts(self) -> Sequence[Layout]:
-        """Where the operands lie in the result."""
+        """The layouts of the operands in the result."""
         return list(layouts_along(shape_of(self.result), self.dim.value.data, self.sizes()))
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
@@ -121,7 +121,7 @@ class ConcatOp(ValueOp, DifferentiableInterface, Canonicalized):
 
 
 def concat_type(inputs: Sequence[Value], dim: int) -> AnyTensor:
-    """The type of the operands one behind the other."""
+    """The type of the operands one after the other."""
     if not inputs:
         raise VerifyException("expected one operand or more, got none")
     shape = expect_rank("every operand", inputs[0], at_least=1)

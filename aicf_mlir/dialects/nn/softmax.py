@@ -70,7 +70,7 @@ class SoftmaxGradOp(SoftmaxGradBase):
 
 
 def softmax_gradient(g: Scalar, y: Scalar) -> Scalar:
-    """From the cotangent of the result y, and y."""
+    """The gradient from the cotangent of the result y, and y."""
     return y * (g - row_sum(g * y))
 
 
@@ -120,7 +120,7 @@ class SafeSoftmaxOp(UnaryOp, LastDimension):
 
 
 def safe_softmax(x: Scalar) -> Scalar:
-    """As `softmax`, but for the largest and the total of a row that sees nothing."""
+    """The result of `softmax`, except for the largest and the total of a row with all scores hidden."""
     largest = row_max(x)
     weight = exp(x - select(largest <= -math.inf, 0.0, largest))
     total = row_sum(weight)

@@ -63,7 +63,7 @@ class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
 
     @property
     def divisor(self) -> float:
-        """What the sum of squares is divided by."""
+        """The divisor of the sum of squares."""
         count = 1
         for dim in self.dims.get_values():
             count *= shape_of(self.x)[dim]
@@ -96,7 +96,7 @@ class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
         return builder.insert(BroadcastToOp(value, shape_of(self.x))).result
 
     def decompose(self, builder: Builder) -> Sequence[SSAValue]:
-        """In float32 for half precision, and rounded once."""
+        """Decompose the op, in float32 for half precision, and round once."""
         x = as_element(builder, self.x, wide_element(self.x))
         dims = self.dims.get_values()
         mean = builder.insert(MeanOp(x, dims, keepdim=True)).result

@@ -15,7 +15,7 @@ from aicf_mlir.ir.formula import Scalar
 
 @dataclass(frozen=True)
 class ValueRule:
-    """What is expected of each element, in words, and what is not that."""
+    """The requirement on each element, in words, and the test for elements that violate it."""
 
     name: str
     wanted: str
@@ -32,4 +32,4 @@ RULES = {
         ValueRule("condition", "it to hold", lambda x: ~x, BOOLEANS),
     )
 }
-"""By name. A NaN is refused where torch refuses it: by all rows of floats here."""
+"""The rules by name. A NaN is refused where torch refuses it: by all rows of floats here."""

@@ -1,4 +1,4 @@
-"""Which elements of a tensor [N, C, *spatial] belong to which window, and at which of its positions.
+"""The relation between the elements of a tensor [N, C, *spatial] and the windows, and the positions of the elements in them.
 
 In each spatial dimension element i, window o and position k belong together where `i * spread = o * stride + k * dilation - low`.
 """
@@ -31,7 +31,9 @@ class Windows:
         dilation: Sequence[int] | None = None,
         low: Sequence[int] | None = None,
     ) -> Windows:
-        """As torch says it: strides and dilations are 1, and no padding in front, unless given."""
+        """The windows in torch's terms: strides and dilations are 1, and there is no padding before the first element, unless
+        given.
+        """
         ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
         return Windows(
             tuple(kernel), tuple(stride or ones), tuple(dilation or ones), tuple(low or zeros), ones
@@ -49,7 +51,7 @@ class Windows:
         return Windows(self.kernel, self.spread, dilation, low, self.stride)
 
     def properties(self) -> dict[str, DenseArrayBase]:
-        """As an op has it."""
+        """The properties as an op has them."""
         return {name: ints_attr(getattr(self, name)) for name in NUMBERS}
 
     def is_cut(self, d: int) -> bool:
@@ -58,15 +60,17 @@ class Windows:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """How many positions each window looks at, in each dimension."""
+        """The number of positions that each window looks at, in each dimension."""
         return tuple(-(-k // self.spread[d]) if self.is_cut(d) else k for d, k in enumerate(self.kernel))
 
     def places(
         self, here: Sequence[Scalar], looks: Sequence[Index], sizes: Sequence[int], counts: Sequence[int]
     ) -> tuple[list[Index], list[Scalar], Scalar | None]:
-        """What a window finds at one of its `positions`: the position in the kernel, the element, and whether there is one.
+        """The elements of a window at one of its `positions`: the position in the kernel, the element, and a condition that it
+        exists.
 
-        That is None where there always is. `sizes` are those of the tensor, and `counts` is how many windows there are.
+        The condition is None if the element always exists. `sizes` are those of the tensor, and `counts` is the number of
+        windows.
         """
         positions: list[Index] = []
         elements: list[Scalar] = []

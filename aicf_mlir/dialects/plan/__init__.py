@@ -9,8 +9,8 @@
       plan.launch @k0 "relu_f32_vec4" relu x(@x) -> y(@h) {...} workspace @k0.workspace unless @failed branch 1 after @k1, @k2
     }
 
-Sizes and offsets are bytes. Before plan-memory slots have no address, and there is neither arena nor peak.
-What makes a plan runnable is checked by rules.py.
+Sizes and offsets are bytes. Before plan-memory slots have no address, and there is neither arena nor peak. rules.py checks that a
+plan can run.
 """
 
 from xdsl.ir import Dialect

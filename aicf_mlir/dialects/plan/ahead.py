@@ -1,11 +1,11 @@
-"""What a launch may read in front of its wait for the launch before it: `ahead`, operands of generated products by number.
+"""The operands that a launch may read before its wait for the launch before it: `ahead`, operands of generated products by
+number.
 
-Where a captured graph has a programmatic edge, a kernel is started when all blocks of the launch in front have passed their own
-wait, so when all that is further in front is complete (csrc/device/cuda_dependent.cuh). What those have written may be read
-then. Which launch is in front, the text says: the one before, on its branch and in all, for a launch gets a programmatic edge
-from one of these or none. Launches that a replay leaves out, or that have nothing to write, are passed over, and what they
-write counts too. In front of the first launch is whatever a step before, or another plan, ran last, so only what no plan
-writes is read ahead there.
+A captured graph starts a kernel with a programmatic edge when all blocks of the previous launch have passed their own wait. All
+launches before that one are then complete (csrc/device/cuda_dependent.cuh), and their results may be read. The text determines
+the previous launch: the one before, on its branch and in all, for a launch gets a programmatic edge from one of these or none.
+Launches that a replay leaves out, or that have nothing to write, are passed over, and their writes count too. Before the first
+launch is the last launch of an earlier step, or of another plan, so only memory that no plan writes is read ahead there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Branches: launches that may run at the same time, as parallel branches of a captured graph.
 
-The launches of one branch run one behind the other, in the order of the text; between branches `after` alone is an order.
+The launches of one branch run one after the other, in the order of the text; between branches only `after` orders launches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def with_branch_order(edges: Sequence[Collection[int]], branches: Sequence[int])
 
 
 def reach_of(edges: Sequence[Collection[int]]) -> Reach:
-    """Which launches are complete before which, by these edges."""
+    """The order of completion of launches by these edges."""
     reach = Reach()
     for before in edges:
         reach.add(before)

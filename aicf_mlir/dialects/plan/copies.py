@@ -29,7 +29,7 @@ COPY = "copy"
 """The role."""
 
 WITH_ONE_BODY = ("map", "multi_tensor_map", "gemm_map", "horizontal")
-"""Generated launches whose results are values of one body, of each part alike or one part behind the other."""
+"""Generated launches whose results are values of one body, applied to each part alike or to one part after the other."""
 
 
 class Cast(NamedTuple):
@@ -40,7 +40,7 @@ class Cast(NamedTuple):
 
 
 def casts_of(launch: LaunchOp, slots: Mapping[str, SlotOp], bodies: Bodies) -> list[Cast] | None:
-    """What `launch` casts from f32 to f16 or bf16, tensor by tensor; None for one that does anything else."""
+    """The casts of `launch` from f32 to f16 or bf16, tensor by tensor; None for one that does anything else."""
     pairs = list(zip(launch.reads, launch.writes, strict=False))
     if len(launch.reads) != len(launch.writes) or not pairs or launch.status is not None:
         return None

@@ -1,4 +1,4 @@
-"""In what a plan differs from the one that it was made of: in its text, by names, and in what it computes."""
+"""The differences between a plan and the one that it was made of: in its text, by names, and in its computations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aicf_mlir.dialects.plan.program import find_program
 from aicf_mlir.dialects.scalar import BodyOp
 
 KINDS = {"body": BodyOp, "launch": LaunchOp, "slot": SlotOp, "arena": ArenaOp}
-"""What a plan is made of; what says most comes first."""
+"""The parts of a plan; the most informative come first."""
 
 OF_ORDER = ("after", "live")
 """The properties that follow from the order of the launches."""
@@ -29,20 +29,20 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Comparison:
-    """A plan beside the step's own."""
+    """The comparison of a plan with the step's own."""
 
     text: tuple[str, ...]
-    """What its text says otherwise, a few words each: `launch @k3`, `no slot @c0`."""
+    """The differences of its text, a few words each: `launch @k3`, `no slot @c0`."""
     results: tuple[str, ...]
     """The results that it computes by other formulas: `param '0.weight'`."""
     first: str | None
     """The first launch with a formula that the step's own plan does not have."""
     places: Mapping[str, int]
-    """Where the launches of the step's own plan stand in that, by symbol."""
+    """The places of the launches in the step's own plan, by symbol."""
 
     @staticmethod
     def of(own: ModuleOp, plan: ModuleOp) -> Comparison:
-        """`plan` beside `own`; both are valid, with results of the same roles and names."""
+        """The comparison of `plan` with `own`; both are valid, with results of the same roles and names."""
         expected, got = Formulas(own), Formulas(plan)
         known = set(expected.launches.values())
         return Comparison(
@@ -57,7 +57,7 @@ class Comparison:
         )
 
     def __str__(self) -> str:
-        """As the end of a sentence: what differs from the step's own plan."""
+        """The differences from the step's own plan, as the end of a sentence."""
         if not self.text and not self.results:
             return "it is the step's own"
         computed = f"by other formulas {listed(self.results)}" if self.results else "the same"
@@ -71,7 +71,7 @@ def listed(names: Sequence[str], between: str = ", ") -> str:
 
 
 def differences(own: ModuleOp, plan: ModuleOp) -> list[str]:
-    """What `plan` says otherwise than `own`, in a few words each."""
+    """The differences of `plan` from `own`, in a few words each."""
     old, new = ([launch.symbol for launch in find_program(module).launches] for module in (own, plan))
     moved = [symbol for symbol in old if symbol in new] != [symbol for symbol in new if symbol in old]
     found = ["the order of launches"] if moved else []
@@ -92,7 +92,7 @@ def _changed(kind: str, old: Mapping[str, object], new: Mapping[str, object]) ->
 
 
 def _parts(module: ModuleOp, op_type: type[BodyOp | ArenaOp | SlotOp | LaunchOp]) -> dict[str, object]:
-    """By symbol, something that is equal where two of them say the same."""
+    """For each symbol, a value that is equal for two parts with the same content."""
     ops = [op for op in (*module.ops, *find_program(module).body.block.ops) if isinstance(op, op_type)]
     return {
         op.symbol: op.body()

@@ -1,8 +1,8 @@
-"""What a plan computes, apart from how: a formula for each result, the same wherever values lie and in which order they come.
+"""The computation of a plan, independent of its execution: a formula for each result, the same for every placement and order.
 
-The formula of a value is a digest of its launch: op, attributes, body, and the formulas of what that reads. What is there before
-the step is its role and name, a constant its number. Kernel ids, addresses, names of temporaries, and the order of launches that
-do not depend on each other are in none of them.
+The formula of a value is a digest of its launch: op, attributes, body, and the formulas of its operands. The formula of a value
+from before the step is its role and name, that of a constant its number. Kernel ids, addresses, names of temporaries, and the
+order of independent launches are in none of them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Formulas:
         self._bodies = bodies_of(program)
         self._slots = program.slots
         self._memory: dict[str, list[tuple[Layout | None, Formula]]] = {}
-        """What has been written to each owner of memory: all of it, and then parts."""
+        """The writes to each owner of memory: all of it, and then parts."""
         self.launches: dict[str, Formula] = {}
-        """What each launch computes, by symbol and in order."""
+        """The formula of each launch, by symbol and in order."""
         for launch in program.launches:
             self._run(launch)
         self.results: dict[Key, Formula] = {
@@ -46,7 +46,7 @@ class Formulas:
             for slot in self._slots.values()
             if slot.label is not None and slot.role.data in (*UPDATED_ROLES, *RETURNED_ROLES)
         }
-        """What the step leaves, by role and name."""
+        """The formulas of the step's results, by role and name."""
 
     def _run(self, launch: LaunchOp) -> None:
         slots, schema, given = self._slots, launch.schema, launch.values

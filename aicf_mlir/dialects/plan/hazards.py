@@ -1,4 +1,4 @@
-"""Which launches must wait for which: read after write, write after read, write after write, on bytes.
+"""Hazards between launches: read after write, write after read, write after write, on bytes.
 
 Before plan-memory every owner of memory is a space of its own; afterwards the arenas are, so that temporaries
 which share bytes are ordered too.
@@ -120,7 +120,7 @@ def hazards(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> list[s
 
 
 class Reach:
-    """Which launches are complete before another starts, through any chain of edges; as bit masks."""
+    """The launches that are complete before another starts, through any chain of edges; as bit masks."""
 
     def __init__(self) -> None:
         self._before: list[int] = []

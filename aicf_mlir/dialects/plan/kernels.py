@@ -1,4 +1,4 @@
-"""What the launches of a plan run: the use that a kernel is chosen for, and what generated ones are made from."""
+"""The kernels of a plan's launches: the use that a kernel is chosen for, and the inputs of generated ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aicf_mlir.kernels.kernel import Kernel
 
 
 def use_of(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> Use:
-    """What a kernel is asked for by `launch`."""
+    """The use that the kernel of `launch` is chosen for."""
     inputs, outputs = (
         [slots[name].operand_spec for name in names] for names in (launch.reads, launch.writes)
     )

@@ -1,4 +1,4 @@
-"""What happens: one kernel on named slots."""
+"""The launch op: one kernel on named slots."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class LaunchOp(IRDLOperation):
     outputs = prop_def(ArrayAttr[SymbolRefAttr])
     input_counts = opt_prop_def(DenseArrayBase[IntegerType])
     output_counts = opt_prop_def(DenseArrayBase[IntegerType])
-    """How many slots each operand and each result of the schema has; absent where each has one."""
+    """The number of slots for each operand and each result of the schema; absent if each has one."""
     attrs = prop_def(DictionaryAttr)
     workspace = opt_prop_def(SymbolRefAttr)
     unless = opt_prop_def(SymbolRefAttr)
@@ -109,12 +109,12 @@ class LaunchOp(IRDLOperation):
 
     @property
     def schema(self) -> Schema | None:
-        """What the runtime declares of the op; None for an op that it does not have."""
+        """The runtime's declaration of the op; None for an op that it does not have."""
         return registry.schemas().get(self.op.data)
 
     @property
     def counts(self) -> Counts | None:
-        """How many slots each operand and each result has; None where each has one."""
+        """The number of slots for each operand and each result; None if each has one."""
         return counts_of(self.input_counts, self.output_counts)
 
     @property

@@ -131,7 +131,7 @@ def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> N
     writer: dict[str, LaunchOp] = {}
     lost: dict[str, LaunchOp] = {}
     parts: dict[str, Parts] = {}
-    """What has been written so far of the slots that are written part by part."""
+    """The written parts so far of the slots that are written part by part."""
     for launch in launches:
         read = {slots[name].root for name in launch.reads}
         for name in launch.reads:
@@ -174,12 +174,12 @@ def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> N
 
 
 def _layout(slot: SlotOp) -> Layout:
-    """Where the elements of `slot` lie in the memory of its owner."""
+    """The layout of the elements of `slot` in the memory of its owner."""
     return Layout.dense((prod(slot.spec[1]),)) if slot.layout is None else slot.layout
 
 
 def _not_written(root: str, lost: Mapping[str, LaunchOp]) -> str:
-    """Why the memory of slot `root` holds no value."""
+    """The reason why the memory of slot `root` holds no value."""
     return f"is the workspace of @{lost[root].symbol}" if root in lost else "no earlier launch has written"
 
 

@@ -1,4 +1,4 @@
-"""When memory is in use: from the first write of a temporary to its last use, counted in launches."""
+"""Lifetimes of memory: from the first write of a temporary to its last use, counted in launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things are: arenas, and the slots in them."""
+"""The memory ops: arenas, and the slots in them."""
 
 from __future__ import annotations
 
@@ -140,12 +140,12 @@ class SlotOp(IRDLOperation):
 
     @property
     def layout(self) -> Layout | None:
-        """Where the elements lie in the memory of the slot that owns it; None for a dense tensor at its start."""
+        """The layout of the elements in the memory of the slot that owns it; None for a dense tensor at its start."""
         return None if isinstance(self.type.layout, NoneAttr) else layout_of(self.type)
 
     @property
     def operand_spec(self) -> OperandSpec:
-        """As `spec`, with what the layout of a part says."""
+        """The spec of `spec`, with the layout of a part."""
         return self.spec if (layout := self.layout) is None else layout.spec(self.spec[0])
 
     @property
@@ -155,10 +155,10 @@ class SlotOp(IRDLOperation):
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The bytes that the elements lie in, `(first, end)`, counted from the start of the owner."""
+        """The range of bytes of the elements, `(first, end)`, counted from the start of the owner."""
         if (layout := self.layout) is None:
             return 0, self.nbytes
-        if not layout.count:  # wherever it would lie, there is nothing
+        if not layout.count:  # a tensor without elements has no bytes
             return 0, 0
         size = byte_size(self.spec[0], ())
         return layout.offset * size, layout.end * size

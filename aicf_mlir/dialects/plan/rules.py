@@ -1,4 +1,4 @@
-"""What makes a plan runnable: nothing unbound, out of bounds, overlapping, unordered or wrongly written.
+"""The rules of a plan that can run: nothing unbound, out of bounds, overlapping, unordered or wrongly written.
 
 The rules hold for plans of any origin, edited by hand included. Each names the op that breaks it.
 """
@@ -141,7 +141,9 @@ def check_alias(slot: SlotOp, slots: dict[str, SlotOp]) -> None:
 
 
 def check_place(slot: SlotOp, slots: dict[str, SlotOp], arenas: dict[str, ArenaOp], planned: bool) -> None:
-    """In a planned program: an aligned place within the arena of the role; that of the owner for an alias."""
+    """Check that a slot of a planned program has an aligned place within the arena of its role; an alias has the place of its
+    owner.
+    """
     if not planned:
         if slot.place is not None:
             refuse(slot, f"@{slot.symbol} has a place, but the program has no arenas")

@@ -54,13 +54,13 @@ def parse_reference(parser: Parser) -> SymbolRefAttr:
 def parse_range(parser: Parser) -> tuple[int, int]:
     """Parse `0..4`.
 
-    The lexer of MLIR takes `0.` for a float, so the text is matched here and the lexer set behind it.
+    The lexer of MLIR takes `0.` for a float, so the text is matched here and the lexer is set to the position after it.
     """
     found = _RANGE.match(str(parser.lexer.input.content), parser.pos)
     if found is None:
         parser.raise_error("expected a range of launches such as 0..4")
     parser.lexer.pos = found.end()
-    parser.parse_number()  # the token in hand, which began the range; the next one begins behind it
+    parser.parse_number()  # the current token, which began the range; the next one begins after it
     return int(found[1]), int(found[2])
 
 

@@ -10,4 +10,4 @@ __all__ = ["ROWS", "Pointwise"]
 ROWS: dict[str, Pointwise] = {
     row.name: row for row in (*arithmetic.ROWS, *functions.ROWS, *activations.ROWS, *comparisons.ROWS)
 }
-"""By name; `nn.softplus` is the op of the row `softplus`."""
+"""The rows by name; `nn.softplus` is the op of the row `softplus`."""

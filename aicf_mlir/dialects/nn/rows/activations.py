@@ -88,7 +88,7 @@ def elu(x: Scalar, alpha: float, scale: float, input_scale: float) -> Scalar:
 
 
 def elu_gradient(g: Scalar, x: Scalar, y: Scalar, alpha: float, scale: float, input_scale: float) -> Scalar:
-    """At 0 that of the exponential; a NaN lets g pass."""
+    """The gradient of elu; at 0 it is that of the exponential; a NaN lets g pass."""
     return select(x <= 0.0, g * exp(x * input_scale) * (alpha * scale * input_scale), g * scale)
 
 
@@ -98,7 +98,7 @@ def leaky(g: Scalar, x: Scalar, y: Scalar, negative_slope: float) -> Scalar:
 
 
 def logit(x: Scalar, eps: float) -> Scalar:
-    """Of x held between eps and 1 - eps where eps is not negative."""
+    """The logit of x, clamped to eps and 1 - eps if eps is not negative."""
     p = x if eps < 0 else minimum(maximum(x, eps), 1.0 - eps)
     return log(p / (1.0 - p))
 

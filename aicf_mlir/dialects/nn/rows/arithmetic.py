@@ -26,7 +26,7 @@ XY = ("x", "y")
 
 
 def add(x: Scalar, y: Scalar) -> Scalar:
-    """Of booleans: or."""
+    """The sum; the or for booleans."""
     return x | y if x.type == "i1" else x + y
 
 
@@ -47,7 +47,7 @@ def quotient(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def fmod(x: Scalar, y: Scalar) -> Scalar:
-    """With the sign of x."""
+    """The remainder with the sign of x."""
     return quotient(x, y)[1].cast(x.type)
 
 
@@ -57,13 +57,15 @@ def differ_in_sign(rest: Scalar, y: Scalar) -> Scalar:
 
 
 def remainder(x: Scalar, y: Scalar) -> Scalar:
-    """With the sign of y."""
+    """The remainder with the sign of y."""
     rest = quotient(x, y)[1].cast(x.type)
     return select(differ_in_sign(rest, y), rest + y, rest)
 
 
 def floor_divide(x: Scalar, y: Scalar) -> Scalar:
-    """As torch does: from the remainder, so that the quotient is not rounded up to the next whole number."""
+    """The floor of the quotient as torch computes it: from the remainder, so that the quotient is not rounded up to the next
+    whole number.
+    """
     if not x.is_float:
         return x.apply("arith.floordivsi", y)
     whole, rest = quotient(x, y)
@@ -96,7 +98,7 @@ SPECIAL_POWERS: dict[float, Callable[[Scalar], Scalar]] = {
 
 
 def power_of(x: Scalar, exponent: float) -> Scalar:
-    """Of integers: whole exponents from 0 on. Another exponent is a number of x's type, as in torch."""
+    """The power of x; for integers with whole exponents from 0 on. Another exponent is a number of x's type, as in torch."""
     if exponent in SPECIAL_POWERS and (x.is_float or (exponent >= 0 and exponent != 0.5)):
         return SPECIAL_POWERS[exponent](x)
     return power(x, x.number(exponent)) if x.is_float else whole_power(x, int(exponent))
@@ -123,12 +125,14 @@ def clamp(x: Scalar, min: float, max: float) -> Scalar:
 
 
 def within(g: Scalar, x: Scalar, y: Scalar, min: float, max: float) -> Scalar:
-    """It passes at the bounds, which are numbers of x's type, as the result is there."""
+    """The gradient of a clamp to numbers. It passes at the bounds, which are numbers of x's type, as the result is there."""
     return select((x >= x.number(min)) & (x <= x.number(max)), g, 0.0)
 
 
 def between(g: Scalar, x: Scalar, min: Scalar, max: Scalar, y: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-    """To x at the bounds too; where they are equal and x is below, to none; a NaN among x passes to a `max` below `min`."""
+    """The gradients of a clamp to tensors. g goes to x at the bounds too; if the bounds are equal and x is below, to none; a
+    NaN in x passes to a `max` below `min`.
+    """
     return (
         select((x >= min) & (x <= max), g, 0.0),
         select((min < max) & (x < min), g, 0.0),
@@ -147,7 +151,7 @@ def xlog1py(x: Scalar, y: Scalar) -> Scalar:
 
 
 def xlog1py_gradient(g: Scalar, x: Scalar, y: Scalar, z: Scalar) -> tuple[Scalar, Scalar]:
-    """Where x is 0 it is 0 beyond the domain of the logarithm."""
+    """The gradients of xlog1py; if x is 0 they are 0 beyond the domain of the logarithm."""
     return select(x.equal(0.0) & (y <= -1.0), 0.0, xlog1py(g, y)), g * x / (y + 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What a row of the table of pointwise ops says."""
+"""A row of the table of pointwise ops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Formula = (
     | Callable[[Any, Any, Any], Scalar]
     | Callable[[Any, Any, Any, Any], Scalar]
 )
-"""From the operands, and behind them the parameters, by name."""
+"""A formula from the operands, followed by the parameters, by name."""
 
 Gradient = (
     Callable[[Any, Any, Any], Partials]
@@ -28,7 +28,7 @@ Gradient = (
     | Callable[[Any, Any, Any, Any, Any], Partials]
     | Callable[[Any, Any, Any, Any, Any, Any], Partials]
 )
-"""From the cotangent of the result, the operands, the result, and the parameters by name."""
+"""A gradient from the cotangent of the result, the operands, the result, and the parameters by name."""
 
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
 INTEGERS = frozenset({"i32", "i64"})
@@ -43,23 +43,24 @@ class Pointwise:
     """One pointwise op. Its operands broadcast together and have one element type, but for `masks`."""
 
     name: str
-    """In the nn dialect, without the prefix; the class `LeakyReluOp` is the op `nn.leaky_relu`."""
+    """The name in the nn dialect, without the prefix; the class `LeakyReluOp` is the op `nn.leaky_relu`."""
     doc: str
     formula: Formula
-    """From the operands, as scalars of their compute type, and the parameters by name."""
+    """The formula from the operands, as scalars of their compute type, and the parameters by name."""
     operands: tuple[str, ...] = ("x",)
     masks: frozenset[str] = frozenset()
-    """Operands of i1, whatever the others are."""
+    """The operands of i1, for any type of the others."""
     takes: frozenset[str] = FLOATS
     """Element types of the operands."""
     result: str | None = None
     """The element type of the result, where it is not that of the operands."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict[str, Parameter])
-    """By name, with their defaults."""
+    """The parameters by name, with their defaults."""
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """What a parameter that is a word may be."""
+    """The possible values of each parameter that is a word."""
     gradient: Gradient | None = None
-    """From the cotangent of the result, the operands, the result and the parameters to those of the operands.
+    """The gradient from the cotangent of the result, the operands, the result and the parameters to the cotangents of the
+    operands.
 
     Without it the formula is differentiated: that is wrong where a branch that is not taken has no finite derivative.
     """

@@ -1,1 +1,1 @@
-"""What is computed from a module without running it: bytes and operations of launches, and the scalars of a step."""
+"""Properties of a module that are computed without running it: bytes and operations of launches, and the scalars of a step."""

@@ -1,4 +1,4 @@
-"""What a launch of a plan moves and computes, from the text of the plan alone.
+"""The bytes that a launch of a plan moves and the operations that it computes, from the text of the plan alone.
 
 Bytes are those of the tensors that it names, each once where it is read and once where it is written, so twice for one that
 is updated in place; an element that strides repeat counts once, an element of a table whether it is read or not. Workspaces
@@ -19,14 +19,14 @@ from aicf_mlir.ir.element_types import DTYPES, byte_size
 from aicf_mlir.ir.layouts import Layout
 
 TF32 = "tf32"
-"""What stands for the type of a product of f32 operands that may be rounded to TF32."""
+"""The name for the type of a product of f32 operands that may be rounded to TF32."""
 
 FLOATS = frozenset(row.name for row in DTYPES if row.is_float)
 
 
 @dataclass(frozen=True)
 class Work:
-    """Of one launch."""
+    """The work of one launch."""
 
     nbytes: int
     """Read and written."""
@@ -39,7 +39,7 @@ class Work:
 
 
 def work_of(program: ProgramOp) -> list[Work]:
-    """Of each launch of `program`, in order."""
+    """The work of each launch of `program`, in order."""
     kernels, slots = generated_kernels(program), program.slots
     found: list[Work] = []
     for launch in program.launches:
@@ -60,13 +60,13 @@ def _of_registered(launch: LaunchOp, slots: dict[str, SlotOp]) -> int | None:
 
 
 def _nbytes(tensors: Iterable[SlotOp]) -> int:
-    """Of the places that they are, each once."""
+    """The bytes of the tensors' places, each counted once."""
     places = {(slot.root, slot.spec[0], _places(slot)) for slot in tensors}
     return sum(byte_size(element, (count,)) for _, element, (count, *_) in places)
 
 
 def _places(slot: SlotOp) -> tuple[int, int, tuple[tuple[int, int], ...]]:
-    """How many elements of memory a tensor is, and where: the same for views that differ in the order alone."""
+    """The number of elements of a tensor's memory, and their places: the same for views that differ in the order alone."""
     layout = slot.layout or Layout.dense(slot.spec[1])
     if not layout.count:
         return 0, 0, ()

@@ -1,9 +1,9 @@
-"""How many floating-point operations a launch is defined by, whatever kernel runs it.
+"""The number of floating-point operations that defines a launch, for any kernel that runs it.
 
-A sum or product of two numbers, a quotient, an extreme, a root or a transcendental function counts one, a fused multiply-add
-two, a product of matrices 2 m n k; comparisons, selections, casts, integers and copies count nothing. Of attention the products
-alone are counted, of the pairs that `causal` leaves: two forward, five backward, where the scores are computed again. None
-where neither a body nor a formula says what an op computes.
+A sum or product of two numbers, a quotient, an extreme, a root or a transcendental function counts one, a fused multiply-add two,
+a product of matrices 2 m n k; comparisons, selections, casts, integers and copies count nothing. For attention only the products
+are counted, over the pairs that `causal` leaves: two forward, five backward, where the scores are computed again. The number is
+None if neither a body nor a formula defines the results of an op.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def of_kernel(kernel: Kernel) -> int:
 
 
 def _of_link(link: Link) -> int:
-    """For one row: the product, the body, and the sums."""
+    """The operations for one row: the product, the body, and the sums."""
     sums = sum(made.column_sum is not None for made in link.yields)
     return link.n * (2 * link.k + _of_body(link.body) + sums)
 
@@ -87,7 +87,7 @@ def _of_body(body: Body) -> int:
 
 
 def _of_formula(name: str) -> int:
-    """For one element of an elementwise kernel op."""
+    """The operations for one element of an elementwise kernel op."""
     return _of_body(trace(["f32"] * len(schemas()[name].inputs), FORMULAS[name]))
 
 
@@ -122,7 +122,7 @@ def _product(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int:
 
 
 def _each(operand: str, count: int) -> Rule:
-    """So many for each element of an operand."""
+    """A rule with this many operations for each element of an operand."""
 
     def rule(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int:
         return count * sum(prod(shape) for _, shape in ins[operand])
@@ -190,4 +190,4 @@ RULES: Mapping[str, Rule] = {
     "attention": _attention,
     "attention_grad": _attention_grad,
 }
-"""By kernel op. What is missing, cross entropy and the counters of steps, has no formula in Python."""
+"""The rules by kernel op. The ops left out, cross entropy and the counters of steps, have no formula in Python."""

@@ -45,7 +45,7 @@ class Scalar:
     """One row of the table."""
 
     name: str
-    """Of the argument; the path of a guarded value; else the op and, of an attribute, its name."""
+    """The name of the argument; the path of a guarded value; else the op and, for an attribute, its name."""
     value: float | int | str
     kind: str
     source: str
@@ -161,7 +161,7 @@ def _arguments(function: func.FuncOp, live: Collection[str]) -> Iterator[Scalar]
 
 
 def _flags(function: func.FuncOp) -> Iterator[Scalar]:
-    """What of the param groups is compiled in; the host refuses to run when it changes."""
+    """The compiled-in parts of the param groups; the host refuses to run when they change."""
     if OPTIMIZER not in function.attributes:
         return
     for index, group in enumerate(parse_groups(function.attributes[OPTIMIZER])):
@@ -217,7 +217,7 @@ def _source(op: Operation) -> str | None:
 
 
 def _numbers_at(op: Operation) -> frozenset[float]:
-    """The numbers that are written in the user's statement behind `op`, with either sign."""
+    """The numbers that are written in the user's statement that `op` comes from, with either sign."""
     if (found := origin(op)) is None:
         return frozenset()
     spans = [span for span in _numbers_of(found.file) if span[0] <= found.line <= span[1]]

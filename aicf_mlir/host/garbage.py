@@ -1,4 +1,4 @@
-"""The garbage collector while a step is compiled: reference cycles that torch leaves behind, and full collections."""
+"""The garbage collector while a step is compiled: reference cycles that torch leaves, and full collections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def cycles_collected() -> Generator[None]:
-    """Collect the cycles that the block leaves behind when it ends, whether or not the collector is on.
+    """Collect the cycles that the block leaves when it ends, with the collector on or off.
 
     torch.export leaves some that hold the model's parameters, which would otherwise wait for a full collection. While the
     automatic collector is off, all that the block makes stays in the two youngest generations, and looking at those is quick.

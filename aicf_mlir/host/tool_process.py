@@ -25,7 +25,7 @@ def tool() -> str | None:
     given: list[str] = getattr(sys, "argv", [])  # an embedded Python may have none
     if not given:
         return None
-    if given[0] == "-m":  # until the module is found; what is behind it are the arguments of the module
+    if given[0] == "-m":  # until the module is found; the arguments of the module follow it
         package, _, name = sys.orig_argv[-len(given)].removeprefix("-m").rpartition(".")
         name = name if package == "aicf_mlir.tools" else ""
     else:
@@ -35,7 +35,9 @@ def tool() -> str | None:
 
 
 def begin() -> None:
-    """From now on Ctrl-C ends the process of a tool at once, without a word; `interruptible` is for what must clean up."""
+    """Have Ctrl-C end the process of a tool at once from now on, without a message; `interruptible` is for code that must
+    clean up.
+    """
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and tool() is not None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
@@ -50,7 +52,7 @@ def refuse(error: Exception) -> None:
 
 @contextmanager
 def interruptible() -> Generator[None]:
-    """Ctrl-C raises KeyboardInterrupt in the block, and behind it again ends a tool at once."""
+    """Have Ctrl-C raise KeyboardInterrupt in the block, and after it end a tool at once again."""
     if signal.getsignal(signal.SIGINT) is not _leave:
         yield
         return
@@ -62,5 +64,7 @@ def interruptible() -> Generator[None]:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """No exception: an import may catch it, as torch does around its import of NumPy, and fail in another way later."""
+    """Exit without an exception: an import may catch it, as torch does around its import of NumPy, and fail in another way
+    later.
+    """
     os._exit(INTERRUPTED)

@@ -32,10 +32,9 @@ def run_function(
     arithmetic: Arithmetic = ROUNDED,
     after_each: AfterEach | None = None,
 ) -> tuple[Array, ...]:
-    """
-    The results of the one function of `module`, of nn, optim and kernel ops, on `inputs` in argument order.
+    """The results of the one function of `module`, of nn, optim and kernel ops, on `inputs` in argument order.
 
-    Raises BindError when the module has not exactly one function beside private ones, or when the inputs differ from its
+    Raises BindError when the module has not exactly one function in addition to private ones, or when the inputs differ from its
     arguments in number, dtype or shape.
     """
     functions = steps(module)

@@ -55,7 +55,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": np.tanh,
     "sigmoid": sigmoid,
 }
-"""By name: y from x."""
+"""The activations by name: y from x."""
 
 DERIVATIVES: dict[str, Callable[[Array, Array], Array]] = {
     "relu": lambda dy, y: np.where(y <= 0.0, 0.0, dy),
@@ -65,4 +65,6 @@ DERIVATIVES: dict[str, Callable[[Array, Array], Array]] = {
     "tanh": lambda dy, y: dy * (1.0 - y * y),
     "sigmoid": lambda dy, y: dy * y * (1.0 - y),
 }
-"""By name of the activation: dx from dy and what forward saved, y (relu, tanh, sigmoid) or x (the others)."""
+"""The derivative of each activation by name: dx from dy and the value that forward saved, y (relu, tanh, sigmoid) or x (the
+others).
+"""

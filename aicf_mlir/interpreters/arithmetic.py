@@ -1,4 +1,4 @@
-"""How an interpreter rounds: as the levels are defined, not at all, or disturbed, to see how far rounding carries."""
+"""The rounding of an interpreter: as the levels are defined, none, or disturbed, to measure the effect of rounding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Arithmetic:
         return round_to(values, element)
 
     def dtype(self, element: str) -> np.dtype[Any]:
-        """What `round` returns for an element type."""
+        """The dtype that `round` returns for an element type."""
         return NUMPY_TYPES[element]
 
 
@@ -60,11 +60,11 @@ def compute_epsilon(dtype: np.dtype[Any]) -> float:
 
 
 TF32_EPSILON = 2.0**-11
-"""How far TF32 rounds to nearest, relative to a number; twice as far where the other bits are cut off."""
+"""The largest relative error of rounding to nearest in TF32; twice as large if the other bits are cut off."""
 
 
 class InTF32(Arithmetic):
-    """As kernels may multiply with `allow_tf32`: factors move by as much as a rounding to TF32 may move them."""
+    """The arithmetic of kernels with `allow_tf32`: factors move by as much as a rounding to TF32 may move them."""
 
     def __init__(self, seed: int):
         self._generator = np.random.default_rng(seed)
@@ -82,11 +82,11 @@ MIXER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Disturbed(InTF32):
-    """As another order of summation would be: operands move by up to two units in the last place of float32.
+    """The arithmetic of another order of summation: operands move by up to two units in the last place of float32.
 
-    Of float64 where they are float64. Kernels compute in these types, so results move to a neighbour here and
-    there. Small whole numbers are exact and stay: counters, masks, ones. Each element moves by itself, or, `alike`, equal
-    ones move alike: a value that stands in many places was rounded once, and its error counts as often.
+    The unit is that of float64 for operands of float64. Kernels compute in these types, so results move to a neighbour here and
+    there. Small whole numbers are exact and stay: counters, masks, ones. Each element moves by itself, or, with `alike`, equal
+    ones move alike: a value in many places was rounded once, and its error counts as often.
     """
 
     def __init__(self, seed: int, alike: bool = False):
@@ -105,7 +105,7 @@ class Disturbed(InTF32):
             return np.where(whole, values, moved)
 
     def _steps(self, values: Array) -> Array:
-        """From -2 to 2, for each element."""
+        """The step of each element, from -2 to 2."""
         if not self._alike:
             return self._generator.integers(-2, 3, values.shape)
         mixed = values.view(np.uint64) * MIXER + self._generator.integers(1 << 63, dtype=np.uint64)

@@ -1,7 +1,7 @@
 """Attention by its definition, in NumPy: the softmax of the whole matrix of scores, and its Jacobian.
 
-Of query [B, H, Tq, D], key [B, Hkv, Tk, D] and value [B, Hkv, Tk, Dv]; the mask is of booleans, or added to the scores. The
-gradient asks nothing of what a kernel has kept: neither the result nor the two numbers of each row.
+The shapes are query [B, H, Tq, D], key [B, Hkv, Tk, D] and value [B, Hkv, Tk, Dv]; the mask is of booleans, or added to the
+scores. The gradient uses nothing that a kernel has kept: neither the result nor the two numbers of each row.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Scores:
     causal: bool
     scale: float
     element: np.dtype[Any]
-    """Of the scores: next to a mask of 1e9 products are lost in float32, and are not in float64."""
+    """The element type of the scores: with a mask of 1e9 products are lost in float32, and are not in float64."""
 
     @property
     def group(self) -> int:
-        """How many heads of queries share one of keys."""
+        """The number of heads of queries that share one of keys."""
         return self.query.shape[1] // self.key.shape[1]
 
     def spread(self, heads: Array) -> Array:
@@ -53,11 +53,13 @@ class Scores:
         return scores
 
     def rounded(self, values: Array) -> Array:
-        """In the type of the scores."""
+        """The values in the type of the scores."""
         return values.astype(self.element).astype(np.float64)
 
     def exponentials(self) -> tuple[Array, Array, Array]:
-        """Of the scores less the largest of their row, the largest and the total; 0, 0 and 1 where all are -infinity."""
+        """The exponentials of the scores less the largest of their row, the largest and the total; 0, 0 and 1 if all are
+        -infinity.
+        """
         values = self.values()
         largest: Array = values.max(axis=-1, keepdims=True, initial=-np.inf)
         nothing = np.isneginf(largest)

@@ -1,4 +1,4 @@
-"""What a body computes, in NumPy: every line on whole arrays, one element for each point of the domain.
+"""The results of a body, in NumPy: every line on whole arrays, one element for each point of the domain.
 
 Floats are float64, infinite where the type of the line has no number so large. Integers and booleans are exact.
 """
@@ -35,7 +35,7 @@ def _rsqrt(x: Array) -> Array:
 
 
 def _round(x: Array) -> Array:
-    """To the nearest whole number, halves away from zero."""
+    """Round to the nearest whole number, halves away from zero."""
     whole = np.trunc(x)
     return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1.0, x), whole)
 
@@ -49,7 +49,7 @@ def _divide(x: Array, y: Array) -> Array:
 
 
 def _remainder(x: Array, y: Array) -> Array:
-    """With the sign of x; 0 where the divisor is 0."""
+    """The remainder with the sign of x; 0 if the divisor is 0."""
     return np.where(y == 0, np.zeros_like(x), x - _divide(x, y) * y).astype(x.dtype)
 
 
@@ -59,7 +59,7 @@ def _floor_divide(x: Array, y: Array) -> Array:
 
 
 def _logical(function: Function) -> Function:
-    """On the bits as an unsigned number."""
+    """The function on the bits as an unsigned number."""
 
     def apply(x: Array, y: Array) -> Array:
         unsigned = np.dtype(f"u{x.dtype.itemsize}")
@@ -194,7 +194,7 @@ def _compare_integers(predicate: str, x: Array, y: Array) -> Array:
 
 
 def _identity(op: str, type_: str) -> Any:
-    """What a reduction of nothing gives."""
+    """The result of a reduction of no elements."""
     if op in ("scalar.sum", "scalar.prod"):
         return op == "scalar.prod"
     least = op == "scalar.max"
@@ -316,11 +316,10 @@ def evaluate(
     shapes: Sequence[Sequence[int]],
     arithmetic: Arithmetic = ROUNDED,
 ) -> list[Array]:
-    """
-    The results of `body` in the given `shapes`, before they are rounded.
+    """The results of `body` in the given `shapes`, before they are rounded.
 
-    `operands` have the shape of `domain`, floats as float64; tables any shape. `reduced` are the dimensions that
-    its reductions run over; a result of a smaller shape is without them, one behind a column sum has no others.
+    `operands` have the shape of `domain`, floats as float64; tables any shape. `reduced` are the dimensions that its reductions
+    run over. A result of a smaller shape is without them; one after a column sum has only them.
     """
     with np.errstate(all="ignore"):
         values = Evaluation(body, domain, reduced, arithmetic).run(operands)

@@ -21,7 +21,7 @@ class Call:
     attrs: Mapping[str, AttributeValue]
     outputs: Mapping[str, Sequence[TensorSpec]]
     bodies: Sequence[Body] = ()
-    """Of a launch whose kernel is generated."""
+    """The bodies of a launch whose kernel is generated."""
     arithmetic: Arithmetic = ROUNDED
     elements: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """The element types of the inputs as they are given: of exact arithmetic f64 for every float."""

@@ -1,4 +1,4 @@
-"""What the checks of a step compute: the status after them, three numbers."""
+"""The results of the checks of a step: the status after them, three numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every op computes that is one generated kernel: its body, on its arguments repeated to its domain."""
+"""The results of every op that is one generated kernel: its body, on its arguments repeated to its domain."""
 
 from __future__ import annotations
 

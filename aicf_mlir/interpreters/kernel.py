@@ -1,4 +1,4 @@
-"""What each kernel op computes, in NumPy: the truth that passes, kernels and devices must agree with."""
+"""The results of each kernel op, in NumPy: the truth that passes, kernels and devices must agree with."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _on(function: Callable[..., Array], *names: str) -> Meaning:
 
 
 def _generated(first: bool) -> Meaning:
-    """What the body says at each point of the domain, with reductions over its first or its last dimensions."""
+    """The meaning of a body at each point of the domain, with reductions over its first or its last dimensions."""
 
     def compute(call: Call) -> list[Array]:
         dims, reduced = range(len(call.attr("shape", []))), call.attr("reduced", 0)
@@ -199,7 +199,7 @@ def _generated(first: bool) -> Meaning:
 
 
 def _each(reduced: bool) -> Meaning:
-    """What the body says at each point of each segment, or of all its elements, from the segment's operands."""
+    """The meaning of a body at each point of each segment, or on all its elements, from the segment's operands."""
 
     def compute(call: Call) -> list[Array]:
         segments, shapes = call.attr("segments", 1), [shape for _, shape in call.outputs["y"]]
@@ -217,7 +217,7 @@ def _each(reduced: bool) -> Meaning:
 
 
 def _gemm_map(call: Call) -> list[Array]:
-    """What the body says of each element of the product."""
+    """The results of the body for each element of the product."""
     z = _product(call)
     return evaluate(
         call.body,
@@ -230,7 +230,7 @@ def _gemm_map(call: Call) -> list[Array]:
 
 
 def _together(call: Call) -> list[Array]:
-    """What each member says of its operands."""
+    """The results of each member on its operands."""
     assert call.body is not None
     members = members_of(call.attr("members", ""))
     given, types = list(call.inputs["x"]), list(call.outputs["y"])
@@ -291,7 +291,7 @@ MEANINGS: dict[str, Meaning] = {
     "advance": _advance,
     **{launch: _update_by(rule) for launch, rule in UPDATES.items()},
 }
-"""By op name without the dialect, one for every OpKind of the runtime."""
+"""The meanings by op name without the dialect, one for every OpKind of the runtime."""
 
 
 def meaning(
@@ -347,7 +347,7 @@ class _KernelFunctions(ArithmeticFunctions):
     _bodies: Bodies | None = None
 
     def bodies(self, interpreter: Interpreter) -> Bodies:
-        """Those of the module that is interpreted: one for each of these objects."""
+        """The bodies of the interpreted module: one for each of these objects."""
         if self._bodies is None:
             self._bodies = Bodies(interpreter.module)
         return self._bodies

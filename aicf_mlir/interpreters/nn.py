@@ -1,4 +1,4 @@
-"""What each nn op computes, in NumPy: float64 inside, rounded once to the type of the result."""
+"""The results of each nn op, in NumPy: float64 inside, rounded once to the type of the result."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def reshape(op: nn.ReshapeOp, operands: Operands) -> Array:
 
 
 def of_launch(schema: Schema) -> Meaning:
-    """What the kernel op means that the op is."""
+    """The meaning of the kernel op that the nn op is."""
 
     def meaning(op: Operation, operands: Operands) -> tuple[Array, ...]:
         sizes = [len(values) for values in operands_of(op, schema).values()]
@@ -102,7 +102,7 @@ def split(op: nn.SplitOp, operands: Operands) -> tuple[Array, ...]:
 
 
 def concat(op: nn.ConcatOp, operands: Operands) -> Array:
-    """The operands one behind the other."""
+    """The operands one after the other."""
     return np.concatenate(operands, axis=op.dim.value.data)
 
 

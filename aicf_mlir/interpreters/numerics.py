@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 NUMPY_TYPES: dict[str, np.dtype[Any]] = {
     row.name: np.dtype(getattr(ml_dtypes, row.library, row.library)) for row in DTYPES
 }
-"""By the runtime's name of the element type."""
+"""The NumPy type by the runtime's name of the element type."""
 
 ELEMENTS = {dtype: name for name, dtype in NUMPY_TYPES.items()}
 """The names again."""
@@ -27,7 +27,7 @@ FLOATS = frozenset(row.name for row in DTYPES if row.is_float)
 
 
 def precision(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """Of a floating-point dtype: the unit in the last place of 1.0, and the smallest positive number."""
+    """The precision of a floating-point dtype: the unit in the last place of 1.0, and the smallest positive number."""
     limits = cast(Any, ml_dtypes.finfo)(dtype)
     return float(limits.eps), float(limits.smallest_subnormal)
 
@@ -44,7 +44,7 @@ def overflowing(values: Array, element: str) -> Array:
 
 
 def places(block: Array, layout: Layout) -> Array:
-    """The elements of a 1-D `block` that lie where `layout`, which must be inside, says; they share its memory."""
+    """The elements of a 1-D `block` at `layout`, which must be inside; they share its memory."""
     step = block.itemsize
     strides = [stride * step for stride in layout.strides]
     return np.lib.stride_tricks.as_strided(block[layout.offset :], layout.shape, strides)
@@ -56,10 +56,11 @@ def widen(array: Array) -> Array:
 
 
 def pairwise_sum(values: Array, axes: Sequence[int], keepdims: bool = False) -> Array:
-    """The sum over `axes`; of no numbers, and of zeros of either sign, 0.0.
+    """The sum over `axes`; 0.0 for no numbers, and for zeros of either sign.
 
-    Pairwise (Higham, The accuracy of floating point summation, 1993): what rounding misses grows with the logarithm of the
-    count. NumPy adds one behind the other along every axis but the last, and misses more of a long sum than our kernels do.
+    The sum is pairwise (Higham, The accuracy of floating point summation, 1993): its rounding error grows with the logarithm of
+    the count. NumPy adds numbers in order along every axis but the last, and its error in a long sum is larger than that of our
+    kernels.
     """
     if any(values.shape[axis] == 0 for axis in axes):
         return np.sum(values, axis=tuple(axes), keepdims=keepdims)

@@ -1,4 +1,4 @@
-"""What each optim op computes, in NumPy: its body, or what its launch does for one tensor in one group."""
+"""The results of each optim op, in NumPy: its body, or the computation of its launch for one tensor in one group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a number that is not finite comes from: the first op that makes it of finite operands, or an argument."""
+"""The origin of a number that is not finite: the first op that makes it from finite operands, or an argument."""
 
 from __future__ import annotations
 

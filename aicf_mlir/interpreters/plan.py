@@ -93,7 +93,7 @@ def evaluate_plan(
 
 
 def _seen(value: Array, slot: SlotOp) -> Array:
-    """What `slot` has of `value`, that of its owner."""
+    """The part of `value`, the value of the owner, that `slot` names."""
     if slot.layout is None or not slot.layout.count:
         return value.reshape(slot.spec[1])
     return places(value.reshape(-1), slot.layout)

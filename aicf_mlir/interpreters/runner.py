@@ -1,4 +1,4 @@
-"""From a table of meanings to implementations for xDSL's interpreter."""
+"""Implementations for xDSL's interpreter, made from a table of meanings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Operands = Sequence[Array]
 """The operands of an op: floats as float64, integers as they are."""
 
 Meaning = Callable[[Any, Operands], Array | tuple[Array, ...]]
-"""From an op and its operands to its result, or its results, before they are rounded."""
+"""A function from an op and its operands to its result, or its results, before they are rounded."""
 
 
 class ArithmeticFunctions(InterpreterFunctions):
@@ -49,7 +49,7 @@ def run_meaning(
 
 
 def functions(name: str, meanings: Mapping[type[Operation], Meaning]) -> type[ArithmeticFunctions]:
-    """A class of implementations with one row of `meanings` behind each op."""
+    """A class of implementations with one row of `meanings` for each op."""
 
     def implement(op_type: type[Operation], meaning: Meaning) -> Any:
         def run(

@@ -1,7 +1,7 @@
-"""A chain of products in one launch: each multiplies what the one before has made of its rows, and weights that all rows share.
+"""A chain of products in one launch: each multiplies the rows that the one before made by weights that all rows share.
 
     z_l = a_l op(b_l)       a_0 is an operand, a_l a value of link l - 1; sums in f32
-    y_l = body_l(z_l, …)    of the elements of z, of operands x, and of values that links before have given
+    y_l = body_l(z_l, …)    of the elements of z, of operands x, and of values that earlier links have given
     w = y_i^T y_j           over all rows, of two values, or of one and a_0: sums in f32, rounded once
 
 An `a_0` of f32 is rounded to the element type of b when it is read; it may be written so, as a result too. Every value that is
@@ -35,7 +35,7 @@ class Yield:
     chained: bool
     """True if it is multiplied by the next link."""
     element: str
-    """What it is rounded to: "bf16", "f16" or "f32"; of f32 it is as the body gives it."""
+    """The element type that it is rounded to: "bf16", "f16" or "f32"; a value of f32 is as the body gives it."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Link:
     """Its first argument is the element of the product."""
     b: Tensor
     b_number: int
-    """Which of the operands b it is: links may share one."""
+    """The number of its operand b: links may share one."""
     same_b: int
     """The first link with that operand: itself if there is none before."""
     trans_b: bool
     """True if b is [N, K], else [K, N]."""
     takes: tuple[tuple[str, int], ...]
-    """For each argument of the body behind the product: ("x", number of the operand) or ("y", number of a value)."""
+    """The source of each argument of the body after the product: ("x", number of the operand) or ("y", number of a value)."""
     yields: tuple[Yield, ...]
 
     @property
@@ -62,12 +62,12 @@ class Link:
 
     @property
     def k(self) -> int:
-        """What it sums over."""
+        """The number of terms that it sums."""
         return self.b.shape[1 if self.trans_b else 0]
 
     @property
     def chained(self) -> int | None:
-        """Which of its values the next link multiplies."""
+        """The number of its value that the next link multiplies."""
         return next((number for number, made in enumerate(self.yields) if made.chained), None)
 
 
@@ -78,15 +78,15 @@ class Outer:
     left: int
     """The number of a value of 16 bits; its columns are the rows of the result."""
     right: int | None
-    """That of another; None: a, as it is multiplied."""
+    """The right value; None: a, as it is multiplied."""
     result: Tensor
     """[N of left, N of right], dense."""
 
 
 @dataclass(frozen=True)
 class BackToBackKernel(Kernel):
-    """A kernel.chain. Operands: a, every b once, every x. Results: of each value where it is written, then its sum; behind
-    those of all links a as it was rounded, if that is written, and the products over rows.
+    """A kernel.chain. Operands: a, every b once, every x. Results: for each value the value if it is written, then its sum. After
+    those of all links come a as it was rounded, if that is written, and the products over rows.
 
     Its body and its domain are those of the first link.
     """
@@ -94,7 +94,7 @@ class BackToBackKernel(Kernel):
     links: tuple[Link, ...] = ()
     b_count: int = 0
     a_rounded: Tensor | None = None
-    """Where an a of f32 is written as it is multiplied; None: it is not."""
+    """The tensor to which an a of f32 is written as it is multiplied; None: it is not written."""
     outers: tuple[Outer, ...] = ()
 
     @staticmethod
@@ -137,7 +137,7 @@ class BackToBackKernel(Kernel):
 
     @property
     def a(self) -> Tensor:
-        """What the first link multiplies."""
+        """The left operand of the first link."""
         return self.operands[0]
 
     @property
@@ -152,12 +152,12 @@ class BackToBackKernel(Kernel):
 
     @property
     def bs(self) -> tuple[Tensor, ...]:
-        """What links multiply by."""
+        """The right operands of the links."""
         return self.operands[1 : 1 + self.b_count]
 
     @property
     def xs(self) -> tuple[Tensor, ...]:
-        """What bodies take beside products."""
+        """The operands of bodies other than products."""
         return self.operands[1 + self.b_count :]
 
     @cached_property
@@ -257,7 +257,7 @@ class BackToBackKernel(Kernel):
             yield f"a product over rows: expected floats of 32 bits or less, got {outer.result.element}"
 
     def _faults(self, number: int, link: Link, width: int) -> Iterator[str]:
-        """What is wrong with a link that multiplies `width` columns, the first thing first."""
+        """The faults of a link that multiplies `width` columns, in order."""
         last = number == len(self.links) - 1
         _dense("b", link.b)
         if link.b.element != self.element:

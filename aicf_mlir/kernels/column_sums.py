@@ -23,7 +23,7 @@ class PartKernel(Kernel):
     """A kernel whose functions are phases of the launch of another one, and take all addresses of that launch."""
 
     whole_id: str = ""
-    """Of the kernel that it is a part of."""
+    """The id of the kernel that it is a part of."""
     places: tuple[int | None, ...] = ()
 
     @cached_property
@@ -33,7 +33,7 @@ class PartKernel(Kernel):
 
     @property
     def launch_tensors(self) -> tuple[int | None, ...]:
-        """For each operand and result of the launch, which of this kernel it is; None for those of the other part."""
+        """For each operand and result of the launch, its number in this kernel; None for those of the other part."""
         return self.places
 
 
@@ -42,10 +42,10 @@ class Together:
     """One walk over the rows, and what follows from the sums of their columns."""
 
     rows: PartKernel
-    """With all operands that a sum is made of."""
+    """The kernel of the rows, with all operands that the sums depend on."""
     columns: PartKernel
     fed: tuple[int, ...]
-    """By reduction of `columns`, the value of the body of `rows` that it takes."""
+    """For each reduction of `columns`, the value of the body of `rows` that it takes."""
 
 
 def has_column_sums(kernel: Kernel) -> bool:

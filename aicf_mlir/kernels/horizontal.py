@@ -24,7 +24,7 @@ from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
 from aicf_mlir.kernels.segments import MOST_ADDRESSES
 
 FLAGS = ("trans_a", "trans_b", "allow_tf32")
-"""Of a product."""
+"""The flags of a product."""
 KINDS = ("gemm_map", "map", "rowwise", "colwise")
 
 _MEMBER = re.compile(r"(\w+)\((\d+) -> (\d+)((?:, (?:trans_a|trans_b|allow_tf32|reduced \d+))*)\)")
@@ -36,16 +36,16 @@ class Member:
 
     kind: str
     operands: int
-    """Of the launch."""
+    """The number of operands of the launch."""
     results: int
     reduced: int = 0
     """Dimensions, as in `Kernel.reduced`."""
     flags: tuple[str, ...] = ()
-    """Those of `FLAGS` that hold."""
+    """The names in `FLAGS` that are true."""
 
     @property
     def args(self) -> int:
-        """How many arguments of the body are its own: of a product its element, and not its factors."""
+        """The number of the member's own arguments of the body: for a product its element, and not its factors."""
         return self.operands - (self.kind == "gemm_map")
 
     def __str__(self) -> str:
@@ -131,14 +131,14 @@ class HorizontalKernel(Kernel):
 
     @property
     def firsts(self) -> list[tuple[int, int]]:
-        """Of each member, its first operand and its first result."""
+        """The first operand and the first result of each member."""
         operands = accumulate((member.operands for member in self.members), initial=0)
         results = accumulate((member.results for member in self.members), initial=0)
         return list(zip(operands, results, strict=True))[:-1]
 
     @cached_property
     def parts(self) -> tuple[Kernel, ...]:
-        """What each member would be as a launch of its own."""
+        """The kernel that each member would be as a launch of its own."""
         for name, tensors in (("operands", self.operands), ("results", self.results)):
             wanted = sum(getattr(member, name) for member in self.members)
             if wanted != len(tensors):
@@ -186,6 +186,6 @@ class HorizontalKernel(Kernel):
 
 
 def _repeated(tensor: Tensor) -> Tensor:
-    """An operand; where it is one element, wherever that lies, so that members that differ in that alone have one code."""
+    """An operand. If it is one element its position is dropped, so that members that differ only in it have one code."""
     one = not any(step and size > 1 for step, size in zip(tensor.strides, tensor.shape, strict=True))
     return replace(tensor, alignment=max(1, BITS[tensor.element] // 8)) if one else tensor

@@ -1,19 +1,19 @@
 """A generated kernel before its code: body, domain and operands. Its id, its rules, and the loops that generators share.
 
-Every kernel walks a domain, a box of whole numbers. Every operand has an element for each point of it, with stride 0
-where it repeats; a table is an operand that the body indexes itself. What is reduced is
+Every kernel walks a domain, a box of whole numbers. Every operand has an element for each point of it, with stride 0 if it
+repeats; a table is an operand that the body indexes itself. The reduced dimensions are, by kind:
 
     map      nothing
-    multi_tensor_map nothing: a map for each of many segments, with tensors of their own (codegen/segments.py)
+    multi_tensor_map nothing: a map for each of many segments, with tensors of their own (kernels/segments.py)
     multi_tensor_rowwise all elements of each of many segments
-    together what each of several kernels does that are one launch (codegen/together.py)
+    horizontal the reduced dimensions of each of several kernels that are one launch (kernels/horizontal.py)
     gemm_map nothing: a map, whose first operand is the element of a matrix product that the same launch computes
-    rowwise  the last `reduced` dimensions: any number of reductions one behind the other; column sums beside them run
-             over the others, of what follows no reduction (codegen/column_sums.py)
-    colwise  the first `reduced` dimensions: one level of reductions; what is computed behind it has no such dimensions
+    rowwise  the last `reduced` dimensions: any number of successive reductions; column sums in addition to them run
+             over the others, on values that follow no reduction (kernels/column_sums.py)
+    colwise  the first `reduced` dimensions: one level of reductions; values computed after it have no such dimensions
 
-A result has the shape of the domain, or of what is left of it when the reduced dimensions are gone; what follows a
-column sum has that of the reduced ones.
+A result has the shape of the domain, or of the domain without the reduced dimensions; a value after a column sum has
+the shape of the reduced ones.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Kernel:
     domain: tuple[int, ...]
     reduced: int
     operands: tuple[Tensor, ...]
-    """In the order of the body's arguments, tables among them. The first one of a gemm_map lies nowhere."""
+    """The operands in the order of the body's arguments, tables among them. The first one of a gemm_map is not in memory."""
     results: tuple[Tensor, ...]
     product: Product | None = None
-    """Of a gemm_map; its operands come before all others in a launch."""
+    """The product of a gemm_map; its operands come before all others in a launch."""
     ahead: tuple[int, ...] = ()
     """CUDA: the operands of the launch, by number, that are read in front of the wait for the launch before it."""
 
@@ -70,7 +70,7 @@ class Kernel:
 
     @property
     def launch_tensors(self) -> tuple[int | None, ...]:
-        """For each operand and result of its launch, which of this kernel it is: all of them, in order."""
+        """For each operand and result of its launch, its number in this kernel: all of them, in order."""
         return tuple(range(len(self.operands) + len(self.results)))
 
     @property
@@ -93,7 +93,7 @@ class Kernel:
 
     @cached_property
     def wide(self) -> tuple[bool, ...]:
-        """For each value of the body, whether it differs along the reduced dimensions; true of all in a map."""
+        """For each value of the body, True if it differs along the reduced dimensions; true for all values of a map."""
         if self.is_map:
             return (True,) * (len(self.body.args) + len(self.body.lines))
         found: list[bool] = []
@@ -190,7 +190,7 @@ class Kernel:
             )
 
     def _verify_columns(self) -> None:
-        """One level of reductions, and nothing of the domain's shape behind it."""
+        """Check that there is one level of reductions, and no value of the domain's shape after it."""
         body, stages = self.body, self.body.stages
         if max(stages, default=0) > 1:
             raise VerifyException("a colwise kernel has one level of reductions; use two, or rowwise")
@@ -204,7 +204,9 @@ class Kernel:
                 )
 
     def _verify_column_sums(self) -> None:
-        """Beside rows, of what follows no reduction; behind them no sums, and nothing that differs from row to row."""
+        """Check that column sums take values that follow no reduction, and that no sums and no values that differ from row to
+        row follow them.
+        """
         body = self.body
         if self.kind != "rowwise" or self.reduced == len(self.domain):
             raise VerifyException("column sums are of a rowwise kernel that keeps a dimension; use colwise")
@@ -223,7 +225,7 @@ class Kernel:
 
     @cached_property
     def _by_row(self) -> tuple[bool, ...]:
-        """For each value of a rowwise body, whether it may differ along the kept dimensions; false of column sums."""
+        """For each value of a rowwise body, True if it may differ along the kept dimensions; false for column sums."""
         kept = range(len(self.kept))
         found = [
             not is_table(type_) and any(tensor.strides[d] and self.domain[d] > 1 for d in kept)
@@ -240,22 +242,22 @@ class Kernel:
     def in_place(self) -> frozenset[tuple[int, int]]:
         """Pairs (result, operand) that may be the very same memory.
 
-        Each point reads its element before it writes it, and nothing reads it later: so a result of the domain's
-        shape, in the last stage, beside an operand of the same layout, which nothing behind a column sum reads.
+        Each point reads its element before it writes it, and nothing reads it later. So a result of the domain's shape in the
+        last stage may share memory with an operand of the same layout that nothing after a column sum reads.
         """
         stages, again = self.body.stages, values_behind(self.body)
         last = max(
             (stages[value] for number, value in enumerate(self.body.results) if self.is_whole(number)),
             default=0,
         )
-        first = 0 if self.product is None else 1  # the product lies nowhere
+        first = 0 if self.product is None else 1  # the product is not in memory
         found: set[tuple[int, int]] = set()
         for number, (value, result) in enumerate(zip(self.body.results, self.results, strict=True)):
             if not self.is_whole(number) or (self.kind != "colwise" and stages[value] < last):
                 continue
             for index, (type_, operand) in enumerate(zip(self.body.args, self.operands, strict=True)):
                 same = operand.element == result.element and operand.layout.normal() == result.layout.normal()
-                # Behind the phase that writes whole results, columns read again what does not differ along rows.
+                # After the phase that writes whole results, columns read the operands again that do not differ along rows.
                 apart = is_table(type_) or index in again or index < first
                 if same and not apart and (self.kind != "colwise" or self.wide[index]):
                     found.add((number, index))
@@ -285,7 +287,7 @@ class Kernel:
 
 
 def values_behind(body: Body) -> set[int]:
-    """What follows a column sum, and all that this is computed of besides column sums."""
+    """The values that follow a column sum, and all values that they are computed from besides column sums."""
     found: set[int] = set()
     waiting = [value for value in body.results if body.behind_columns[value]]
     while waiting:
@@ -331,7 +333,7 @@ def collapse(kernel: Kernel, dims: Sequence[int]) -> list[Axis]:
 
 
 def strides_along(kernel: Kernel, dim: int) -> Iterator[int]:
-    """Of each operand and then of each result along a dimension of the domain, as in `Axis.strides`."""
+    """The stride of each operand and then of each result along a dimension of the domain, as in `Axis.strides`."""
     for type_, tensor in zip(kernel.body.args, kernel.operands, strict=True):
         yield 0 if is_table(type_) else tensor.strides[dim]
     for number, tensor in enumerate(kernel.results):
@@ -367,9 +369,9 @@ class Phase:
 class Code:
     """The text of a kernel, and how it is launched.
 
-    Every function takes the addresses of the operands, the results and the workspace, in this order: on the CPU
-    behind one pointer (`ptr operands, i64 begin, i64 end`), on CUDA each as an argument of its own, and behind them
-    the address of a status, or null: where the number there is not 0 the kernel does nothing.
+    Every function takes the addresses of the operands, the results and the workspace, in this order. On the CPU they are in an
+    array that one pointer gives (`ptr operands, i64 begin, i64 end`). On CUDA each is an argument of its own, followed by the
+    address of a status, or null: if the number there is not 0 the kernel does nothing.
     """
 
     source: str
@@ -381,5 +383,5 @@ class Code:
 
 
 def elements(shape: Sequence[int]) -> int:
-    """How many points a box has."""
+    """The number of points of a box."""
     return prod(shape)

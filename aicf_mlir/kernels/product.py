@@ -12,7 +12,7 @@ from aicf_mlir.kernels.tensor import Tensor
 
 
 class Steps(NamedTuple):
-    """Of an operand, in elements: from row to row of a matrix, and from product to product of each level."""
+    """The steps of an operand, in elements: from row to row of a matrix, and from product to product of each level."""
 
     leading: int
     outer: int
@@ -29,10 +29,10 @@ class ProductLayout:
     batch: int
     """Products in all."""
     inner_batch: int
-    """Those of the inner level."""
+    """The products of the inner level."""
     trans_a: bool
     trans_b: bool
-    """Of the matrices in memory: an operand that lies there by columns is the transpose of one that lies by rows."""
+    """The transposition of b in memory: an operand that is stored by columns is the transpose of one that is stored by rows."""
     a: Steps
     b: Steps
 
@@ -61,7 +61,7 @@ class Product:
 
     @cached_property
     def layout(self) -> ProductLayout:
-        """How its operands lie; SelectionError for strides that no kernel takes, VerifyError for what is no product."""
+        """The layout of its operands; SelectionError for strides that no kernel takes, VerifyError if it is no product."""
         operands: list[_C.TensorType] = [
             (t.element, t.shape, t.strides, t.alignment) for t in (self.a, self.b)
         ]

@@ -1,8 +1,8 @@
 """Many tensors in one launch: segments that have one body, and each its own tensors and size.
 
-Every operand of a segment lies without gaps, element by element, or is one element that all points read; which of them it
-is, is the same in all segments, so one text walks them all. The addresses are a table: those that the segments read, the
-first segment's first, then those that they write. A segment is a map, or all of it is reduced to a number for each result.
+Every operand of a segment has no gaps, element by element, or is one element that all points read. Each operand is of the same
+sort in all segments, so one text walks them all. The addresses are a table: those that the segments read, the first segment's
+first, then those that they write. A segment is a map, or all of it is reduced to a number for each result.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.kernels.kernel import Kernel, Tensor, elements
 
 MOST_ADDRESSES = 3750
-"""Of one launch. CUDA hands a kernel 32,764 bytes at most (from 12.1 on): these are 30,000 of them."""
+"""The most addresses of one launch. CUDA passes a kernel 32,764 bytes at most (from 12.1 on): these are 30,000 of them."""
 
 
 def steps_of(layout: Layout) -> set[int]:
-    """How far the next point is, in elements: 1 without gaps, 0 for one element, both where there is one point."""
+    """The possible distances to the next point, in elements: 1 without gaps, 0 for one element, both if there is one point."""
     strides = layout.significant
     holds = {
         0: not any(stride for _, stride in strides),
@@ -38,7 +38,7 @@ class SegmentedKernel(Kernel, abc.ABC):
 
     @property
     def segments(self) -> int:
-        """How many there are."""
+        """The number of segments."""
         return self.domain[0]
 
     @property
@@ -59,7 +59,7 @@ class SegmentedKernel(Kernel, abc.ABC):
 
     @cached_property
     def parts(self) -> tuple[Kernel, ...]:
-        """What each segment would be as a launch of its own."""
+        """The kernel that each segment would be as a launch of its own."""
         return tuple(self.part(*self.of_segment(number)) for number in range(self.segments))
 
     @abc.abstractmethod
@@ -73,7 +73,7 @@ class SegmentedKernel(Kernel, abc.ABC):
 
     @cached_property
     def common(self) -> tuple[Tensor, ...]:
-        """What is true of each operand in every segment, over as many points as the longest has."""
+        """The properties of each operand that all segments share, over as many points as the longest has."""
         return self._common([part.operands for part in self.parts])
 
     def _common(self, tensors: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
@@ -81,7 +81,7 @@ class SegmentedKernel(Kernel, abc.ABC):
         return tuple(self._same(same, count) for same in zip(*tensors, strict=True))
 
     def _same(self, tensors: Sequence[Tensor], count: int) -> Tensor:
-        """What is true of a tensor in every segment; raises VerifyException where no one text walks them."""
+        """The properties of a tensor that all segments share; raises VerifyException if no single text walks them."""
         steps = {0, 1}.intersection(*(steps_of(tensor.layout) for tensor in tensors))
         if not steps:
             raise VerifyException(
@@ -118,7 +118,7 @@ class SegmentedKernel(Kernel, abc.ABC):
                 yield number * self.written + result, number * self.read + operand
 
     def addresses(self, segment: int) -> tuple[int, ...]:
-        """Where in the table those of a segment stand, operands before results."""
+        """The positions of a segment's addresses in the table, operands before results."""
         first = len(self.operands) + segment * self.written
         reads = range(segment * self.read, (segment + 1) * self.read)
         return (*reads, *range(first, first + self.written))

@@ -19,5 +19,5 @@ class Tensor:
 
     @property
     def layout(self) -> Layout:
-        """Where its elements lie, from its first one on."""
+        """The layout of its elements, from its first one on."""
         return Layout(self.shape, self.strides)

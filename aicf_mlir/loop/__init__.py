@@ -1,1 +1,1 @@
-"""What helps with the loop around a step."""
+"""Helpers for the loop around a step."""

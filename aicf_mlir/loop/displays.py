@@ -1,4 +1,4 @@
-"""Where progress is shown: a bar of tqdm, one line of a terminal, or lines in a file."""
+"""The displays of progress: a bar of tqdm, one line of a terminal, or lines in a file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Protocol, TextIO
 REFRESH = 0.25
 """Seconds between two looks at a terminal."""
 LINES, LINE_SECONDS = 8, 10.0
-"""How many lines a loop of known length writes to a file; seconds between those of another."""
+"""The number of lines that a loop of known length writes to a file; seconds between those of another."""
 WINDOW = 40
 """The rate is that since so many refreshes: of the last ten seconds on a terminal."""
 
 
 @dataclass
 class State:
-    """How far a loop is."""
+    """The progress of a loop."""
 
     name: str
     total: int | None
@@ -69,7 +69,7 @@ class Display(Protocol):
 
 
 class _Timed:
-    """What is due by the clock."""
+    """A timer for the next display."""
 
     waits = False
 
@@ -155,7 +155,7 @@ class Lines:
 
 
 def display(stream: TextIO | None, state: State, show: bool | None) -> Display | None:
-    """How `state` is shown on `stream`; None where it is not: where that is no terminal, unless `show` asks for it."""
+    """The display of `state` on `stream`; None if it is not shown: `stream` is no terminal and `show` does not ask for it."""
     if stream is None or show is False or stream.closed:
         return None
     if not stream.isatty():

@@ -16,11 +16,13 @@ from aicf_mlir.step.compile_body import LoopFunction
 T = TypeVar("T")
 
 Step = BuiltStep | LoopFunction
-"""What has a loss to show."""
+"""A step with a loss to show."""
 
 
 class Progress(Generic[T]):
-    """What `progress` returns: gives the batches one by one, and shows how it goes. Each `for` over it begins anew."""
+    """The result of `progress`: gives the batches one by one, and shows the progress. Each `for` over it starts from the
+    beginning.
+    """
 
     def __init__(
         self, batches: Iterable[T], step: Step | None, total: int | None, name: str, show: bool | None
@@ -34,7 +36,7 @@ class Progress(Generic[T]):
         self._readings: Readings | None = None
 
     def set_postfix(self, **values: object) -> None:
-        """Show these beside the rest, as tqdm does: numbers, text, tensors of one element.
+        """Show these after the rest, as tqdm does: numbers, text, tensors of one element.
 
         They are kept until they are shown, and read then: a tensor costs nothing here. BindError for one of several elements.
         """
@@ -71,7 +73,7 @@ class Progress(Generic[T]):
         state.note()
         self._readings = None
         try:
-            if finished:  # in an error nothing is asked of a device, which may be lost
+            if finished:  # after an error no device is read: it may be lost
                 state.values = Readings(self._latest()).text()
         finally:
             _write(lambda: shown.close(state, finished))

@@ -10,10 +10,10 @@ from aicf_mlir.errors import BindError
 
 
 class Readings:
-    """What some numbers are at one point of the work of their devices, known when that has been reached."""
+    """The values of some numbers at one point of their devices' work, known when that point has been reached."""
 
     def __init__(self, values: Mapping[str, object]):
-        """Begin to read; tensors on CUDA by a copy behind the work that their current stream has now."""
+        """Begin to read; tensors on CUDA by a copy after the present work of their current stream."""
         self._values: dict[str, object] = {}
         self._events: list[torch.cuda.Event] = []
         for name, value in values.items():

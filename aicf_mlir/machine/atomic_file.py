@@ -1,7 +1,7 @@
 """Files that appear whole or not at all, also when the process is killed or the machine loses power.
 
-A temporary file in the same folder is written, synced and renamed, then the folder is synced. A process that is
-killed leaves its temporary file behind; the next write of the same file removes it.
+A temporary file in the same folder is written, synced and renamed, then the folder is synced. A process that is killed leaves its
+temporary file; the next write of the same file removes it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from secrets import token_hex
 Data = bytes | bytearray | memoryview
 
 NAME_CHARACTERS = 40
-"""Of the name of a file that the name of its temporary repeats: together they stay below 255 bytes."""
+"""The characters of a file's name that the name of its temporary repeats: together they stay below 255 bytes."""
 
 
 def write_file(path: str | os.PathLike[str], *data: Data) -> None:
-    """Write `data`, one part behind the other, to `path` durably; what was there stays until all of it is on the disk.
+    """Write `data`, one part after the other, to `path` durably; the old file stays until all of it is on the disk.
 
     A file that exists keeps its mode and, where this process may give it away, its owner; a new one has the mode
     that the umask leaves. A symbolic link stays and its target is replaced. Pipes and devices are written to.
@@ -39,7 +39,7 @@ def write_file(path: str | os.PathLike[str], *data: Data) -> None:
 
 
 def write_private_file(path: str | os.PathLike[str], *data: Data) -> None:
-    """As `write_file`, but always a new file, of mode 0600: whatever had the name is replaced, a link or a pipe too.
+    """Write as `write_file`, but always a new file, of mode 0600: it replaces any entry with the name, a link or a pipe too.
 
     Raises OSError.
     """
@@ -73,7 +73,7 @@ def _replace(target: Path, *data: Data, private: bool = False) -> None:
 
 @contextmanager
 def _temporary(target: Path, mode: int = 0o666) -> Generator[tuple[Path, int]]:
-    """A new locked file beside `target`: its lock says that its writer lives. It is removed after an error."""
+    """A new locked file in the folder of `target`: its lock shows that its writer lives. It is removed after an error."""
     while True:
         temporary = target.parent / f"{_prefix(target)}{token_hex(8)}.tmp"
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)

@@ -1,9 +1,8 @@
 """The CPU kernels that fit this processor, and the BLAS for their matrix products: chosen once, at import.
 
-A portable build has the kernels for any x86-64 in the module itself and, in libraries beside it, for newer
-processors. They compute the same bits: the lanes of a sum are part of the source, and nothing is contracted.
-`AICF_CPU_LEVEL=x86-64` (or `x86-64-v3`, …) chooses by hand, and `AICF_NUM_THREADS=4` the threads that share their loops
-(`environment.py`).
+A portable build has the kernels for any x86-64 in the module itself and, in separate libraries, for newer processors. They
+compute the same bits: the lanes of a sum are part of the source, and nothing is contracted. `AICF_CPU_LEVEL=x86-64` (or
+`x86-64-v3`, …) chooses by hand, and `AICF_NUM_THREADS=4` sets the threads that share their loops (`environment.py`).
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def library_of(level: str) -> Path:
-    """Where the kernels for `level` lie, if this build has them."""
+    """The path of the kernels for `level`, if this build has them."""
     return PACKAGE / f"libaicf_cpu_{level}.so"
 
 
 def built() -> list[str]:
-    """What CPU kernels this build has, the plainest first."""
+    """The CPU kernels of this build, the plainest first."""
     if _C.native:
         return ["native"]
     return [processor.BASELINE, *(level for level in processor.LEVELS if library_of(level).exists())]

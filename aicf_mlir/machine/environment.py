@@ -1,8 +1,8 @@
-"""The variables of the environment that AICF knows, and how each is read.
+"""The variables of the environment that AICF knows, and their types.
 
-One that is set has a value of its kind, also where nothing would come of it on this machine, and anything else, the empty
-text too, is refused: a switch that is misspelt must not look as if it were off. All are looked at when the package is
-imported. Those of Python are read again where they are used; the runtime reads AICF_CUBLASLT and AICF_PDL itself, as 0 or not.
+A variable that is set must have a value of its kind, even if it has no effect on this machine. Anything else, the empty text too,
+is refused: a misspelt switch must not look as if it were off. All are checked when the package is imported. Those of Python are
+read again at each use; the runtime reads AICF_CUBLASLT and AICF_PDL itself, as 0 or not.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def is_on(switch: str) -> bool:
 
 
 def cache_folder() -> Path | None:
-    """Where compiled code is to be kept, which need not be there yet or may be read only; None where it is not said."""
+    """The folder for compiled code, which need not exist yet or may be read only; None if it is not set."""
     if (value := os.environ.get(CACHE_FOLDER)) is None:
         return None
     path = Path(value)

@@ -1,4 +1,4 @@
-"""What this machine has: BLAS, CUDA driver and devices, asked without torch."""
+"""The equipment of this machine: BLAS, CUDA driver and devices, detected without torch."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def processor() -> str:
 
 
 def blas() -> str:
-    """The library behind the CPU's matrix products, and the threads that share them."""
+    """The library of the CPU's matrix products, and the threads that share them."""
     return f"{blas_kernels()}, {_C.threads()} threads"
 
 
 def blas_kernels() -> str:
-    """That library: name, version, the processor that it has chosen its code for."""
+    """The same library: name, version, the processor that it has chosen its code for."""
     library = ctypes.CDLL(str(blas_library()))
     config, core = library.scipy_openblas_get_config, library.scipy_openblas_get_corename
     config.restype = core.restype = ctypes.c_char_p
@@ -57,7 +57,7 @@ def driver() -> str:
 
 
 def missing_cuda() -> str | None:
-    """Why nothing can run on a GPU here, as one clause; None where something can."""
+    """The reason why nothing can run on a GPU here, as one clause; None if something can."""
     if not _C.with_cuda:
         return "this build of AICF has no CUDA"
     if _C.device_count("cuda") > 0:

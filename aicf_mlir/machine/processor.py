@@ -13,7 +13,7 @@ LEVELS: dict[str, frozenset[str]] = {
     "x86-64-v3": frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}),
     "x86-64-v4": frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
 }
-"""What each level of x86-64 adds to the one before, in the words of /proc/cpuinfo."""
+"""The features that each level of x86-64 adds to the one before, in the words of /proc/cpuinfo."""
 
 
 @cache
@@ -32,7 +32,7 @@ def name() -> str:
 
 
 def flags() -> str:
-    """What it can do, in the words of /proc/cpuinfo; empty where there is none."""
+    """The features of the processor, in the words of /proc/cpuinfo; empty if there is none."""
     return _cpu_info().get("flags", "")
 
 

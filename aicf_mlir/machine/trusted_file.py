@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MOST_LINKS = 40
-"""That are followed on one way, as the kernel does."""
+"""The most links that are followed on one way, as the kernel does."""
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -104,7 +104,7 @@ def _open_folder(name: str, above: int, make: bool) -> int:
 
 
 def _link_target(path: str, name: str, above: int) -> str:
-    """What a trusted symbolic link says. NotADirectoryError for what is no link."""
+    """The target of a trusted symbolic link. NotADirectoryError if it is no link."""
     link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
         found = os.fstat(link)

@@ -1,4 +1,4 @@
-"""What `aicf_mlir.nn` adds to a torch module: it can be compiled, and then trained in whole steps."""
+"""The extension of torch modules by `aicf_mlir.nn`: a module can be compiled, and then trained in whole steps."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ class CompiledMethods(torch.nn.Module):
         self.compiled_step.restore(snapshot)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied and pickled: not the compiled step, which belongs to these very parameters."""
+        """The state that is copied and pickled: not the compiled step, which belongs to exactly these parameters."""
         return {name: value for name, value in vars(self).items() if name != _STEP}

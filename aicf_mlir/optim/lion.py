@@ -11,8 +11,7 @@ from aicf_mlir.optim.parameters import Parameters, parameters_of
 
 
 class Lion(torch.optim.Optimizer):
-    """
-    Algorithm 2 of the paper: the sign of a moving average of gradients, and weight decay beside it, as AdamW has it.
+    """Algorithm 2 of the paper: the sign of a moving average of gradients, and decoupled weight decay, as AdamW has it.
 
     `params` may be a module. `lr` is about a tenth of that of AdamW, `weight_decay` ten times that. The state of a parameter is
     its `exp_avg`. Raises ValueError for what torch's optimizers raise it for: an `lr` or a `weight_decay` below 0, betas that

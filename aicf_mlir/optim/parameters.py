@@ -1,4 +1,4 @@
-"""What an optimizer may be given: a module, or anything that torch takes."""
+"""The parameters that an optimizer accepts: a module, or anything that torch takes."""
 
 from __future__ import annotations
 

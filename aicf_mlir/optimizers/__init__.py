@@ -58,10 +58,10 @@ def _check(rule: type[UpdateRule], others: Iterable[type[UpdateRule]]) -> None:
 RULES = rules_of(f"{__name__}.{module.name}" for module in iter_modules(__path__) if module.name != "traced")
 
 KINDS: dict[str, type[UpdateRule]] = {rule.KIND: rule for rule in (*RULES, TracedRule)}
-"""By the `kind` in `aicf.optimizer`."""
+"""The rules by the `kind` in `aicf.optimizer`."""
 
 LAUNCHED = tuple(rule for rule in RULES if issubclass(rule, LaunchedRule))
-"""Of which the runtime has a kernel."""
+"""The rules that the runtime has a kernel for."""
 
 LAUNCHED_OPS: tuple[type[LaunchedOp], ...] = (AdvanceOp, *(rule.OP for rule in LAUNCHED))
 """Their ops."""
@@ -70,7 +70,7 @@ OPS: tuple[type[OptimOp], ...] = (*LAUNCHED_OPS, ScalarsOp, UpdateOp)
 """The optim dialect."""
 
 UPDATES = {rule.OP.LAUNCH: rule for rule in LAUNCHED}
-"""By the name of the launch that updates the tensors."""
+"""The rules by the name of the launch that updates the tensors."""
 
 LAUNCHES = frozenset(op.LAUNCH for op in LAUNCHED_OPS)
 """Every launch of an optimizer that the runtime has a kernel of."""
@@ -82,13 +82,13 @@ EXAMPLES = {name: value for rule in RULES for name, value in rule.examples().ite
 """A value for each of them."""
 
 COUNTERS = frozenset(name for rule in RULES for name in rule.complete().counters)
-"""What torch keeps for each parameter as a number, and a step for each group as a vector."""
+"""The counters: torch keeps a number for each parameter, and a step keeps a vector for each group."""
 
 VECTORS = frozenset({*COUNTERS, *(name for rule in RULES for name in rule.complete().written_metas)})
-"""What has an element for each parameter of a group."""
+"""The slots with an element for each parameter of a group."""
 
 CORRECTIONS = tuple(dict.fromkeys(row.name for rule in RULES for row in rule.CORRECTIONS))
-"""What the host may pin and release."""
+"""The corrections that the host may pin and release."""
 
 CLASSES: tuple[tuple[TorchClass, type[UpdateRule]], ...] = tuple(
     (torch_class, rule) for rule in RULES for torch_class in rule.TORCH

@@ -11,7 +11,7 @@ from aicf_mlir.optimizers.rule import Flag, Setting, TorchClass
 
 
 def combined(lr: Scalar, rho: Scalar, eps: Scalar, weight_decay: Scalar, **_: object) -> dict[str, Scalar]:
-    """What each element reads."""
+    """The scalars that each element reads."""
     return {"lr": lr, "rho": rho, "one_minus_rho": 1.0 - rho, "eps": eps, "weight_decay": weight_decay}
 
 

@@ -14,7 +14,7 @@ from aicf_mlir.optimizers.rule import Flag, Setting, TorchClass
 def combined(
     step: Scalar, lr: Scalar, lr_decay: Scalar, eps: Scalar, weight_decay: Scalar, **_: object
 ) -> dict[str, Scalar]:
-    """What each element reads."""
+    """The scalars that each element reads."""
     return {"clr": lr / (1.0 + (step - 1.0) * lr_decay), "eps": eps, "weight_decay": weight_decay}
 
 

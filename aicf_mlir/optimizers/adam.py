@@ -132,7 +132,7 @@ def adam_combined(
     decoupled: bool = False,
     maximize: bool = False,
 ) -> dict[str, Scalar]:
-    """How the rule of csrc/kernels/optim/step.h combines the hyperparameters."""
+    """The combination of the hyperparameters by the rule of csrc/kernels/optim/step.h."""
     return {
         "decay": 1.0 - lr * weight_decay if decoupled else weight_decay,
         "one_minus_beta1": 1.0 - beta1,
@@ -161,7 +161,7 @@ def adam_updated(
     decoupled: bool = False,
     maximize: bool = False,
 ) -> dict[str, Scalar]:
-    """That rule on one element."""
+    """The same rule on one element."""
     if maximize:
         g = -g
     if decoupled:
@@ -232,7 +232,7 @@ class Adam(LaunchedRule):
         decoupled: bool = False,
         maximize: bool = False,
     ) -> tuple[Array | None, ...]:
-        """The new p, m, v and vmax (amsgrad). Where a square is out of range the parameter stays, as in torch."""
+        """The new p, m, v and vmax (amsgrad). If a square is out of range the parameter stays, as in torch."""
         if maximize:
             g = -g
         if decoupled:
@@ -248,7 +248,7 @@ class Adam(LaunchedRule):
 
 
 def lerp(start: Array, end: Array, weight: Array) -> Array:
-    """torch.lerp: computed from the nearer end, so that a small `end` survives beside a large `start`."""
+    """torch.lerp: computed from the nearer end, so that a small `end` survives next to a large `start`."""
     if np.abs(weight) < 0.5:
         return start + weight * (end - start)
     return end - (end - start) * (1.0 - weight)

@@ -13,7 +13,7 @@ from aicf_mlir.optimizers.rule import Flag, Setting, TorchClass
 def combined(
     step: Scalar, lr: Scalar, beta1: Scalar, beta2: Scalar, eps: Scalar, weight_decay: Scalar, **_: object
 ) -> dict[str, Scalar]:
-    """What each element reads."""
+    """The scalars that each element reads."""
     return {
         "clr": lr / (1.0 - power(beta1, step)),
         "one_minus_beta1": 1.0 - beta1,

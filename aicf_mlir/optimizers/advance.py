@@ -31,14 +31,14 @@ class Correction:
 
     @staticmethod
     def free(beta: Any, steps: Any) -> Any:
-        """1 / (1 - beta^steps), of whatever has arithmetic."""
+        """The free correction 1 / (1 - beta^steps), of any values with arithmetic."""
         return 1.0 / (1.0 - beta**steps)
 
 
 CORRECTIONS = (Correction("bc1_inv", "beta1", "bc1_pin"), Correction("bc2_inv", "beta2", "bc2_pin"))
 
 CORRECTED = (*(row.beta for row in CORRECTIONS), *(row.pin for row in CORRECTIONS))
-"""What `advance` reads beside the counters where there are corrections."""
+"""The further operands of `advance`, in addition to the counters, if there are corrections."""
 
 
 def advance(step: Array, **correction: Array) -> list[Array]:

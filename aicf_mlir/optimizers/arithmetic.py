@@ -1,4 +1,4 @@
-"""What the formulas of several optimizers share, in the scalar language."""
+"""Common parts of the formulas of several optimizers, in the scalar language."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def descent(p: Scalar, g: Scalar, weight_decay: Scalar, maximize: bool) -> Scala
 
 
 def decay_of(lr: Scalar, weight_decay: Scalar, decoupled: bool) -> Scalar:
-    """What `decayed` takes."""
+    """The argument of `decayed`."""
     return 1.0 - lr * weight_decay if decoupled else weight_decay
 
 
@@ -24,6 +24,6 @@ def decayed(p: Scalar, g: Scalar, decay: Scalar, decoupled: bool, maximize: bool
 
 
 def lerp(start: Scalar, end: Scalar, weight: Scalar) -> Scalar:
-    """torch.lerp: computed from the nearer end, so that a small `end` survives beside a large `start`."""
+    """torch.lerp: computed from the nearer end, so that a small `end` survives next to a large `start`."""
     near = absolute(weight) < 0.5
     return select(near, start, end) + select(near, weight, weight - 1.0) * (end - start)

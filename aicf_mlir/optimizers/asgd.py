@@ -21,7 +21,7 @@ def combined(
     weight_decay: Scalar,
     **_: object,
 ) -> dict[str, Scalar]:
-    """What each element reads, and the rate and the weight of the average of the next step."""
+    """The scalars that each element reads, and the rate and the weight of the average of the next step."""
     first = step.equal(1.0)
     rate = select(first, lr.cast("f32"), eta.cast("f32")).cast("f64")  # rounded, as torch keeps it
     return {

@@ -1,8 +1,7 @@
-"""
-Rules of which the runtime has a kernel: one launch updates all parameters of a kind.
+"""Rules with a kernel of the runtime: one launch updates all parameters of a kind.
 
-Where such a rule has its formulas too, with the bits of the launch, the update may be the epilogue of the product that makes
-the gradient instead (`passes/fuse/update.py`).
+If such a rule has its formulas too, with the bits of the launch, the update may be the epilogue of the product that makes the
+gradient instead (`passes/fuse/update.py`).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from aicf_mlir.optimizers.rule import UpdateRule
 from aicf_mlir.optimizers.slots import STEP
 
 Bounded = Callable[[Array], Array]
-"""What the type that a kernel computes in makes of a value that it has no number for: an infinity."""
+"""The value in the type that a kernel computes in; a value out of its range becomes an infinity."""
 
 
 @dataclass(frozen=True)
 class LaunchedRule(UpdateRule):
-    """How one kind of optimizer updates a parameter, by a kernel of the runtime."""
+    """The update of a parameter by one kind of optimizer, by a kernel of the runtime."""
 
     OP: ClassVar[type[LaunchedOp]]
 

@@ -12,7 +12,7 @@ from aicf_mlir.optimizers.rule import Flag, Setting, TorchClass
 def combined(
     lr: Scalar, beta1: Scalar, beta2: Scalar, weight_decay: Scalar, **_: object
 ) -> dict[str, Scalar]:
-    """What each element reads."""
+    """The scalars that each element reads."""
     return {
         "lr": lr,
         "decay": 1.0 - lr * weight_decay,

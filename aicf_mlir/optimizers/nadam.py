@@ -23,7 +23,7 @@ def combined(
     decoupled: bool,
     **_: object,
 ) -> dict[str, Scalar]:
-    """What each element reads, and the product of the momenta of all steps."""
+    """The scalars that each element reads, and the product of the momenta of all steps."""
 
     def momentum(at: Scalar) -> Scalar:
         return beta1 * (1.0 - 0.5 * power(step.of(0.96), at * momentum_decay))

@@ -1,8 +1,7 @@
-"""
-The base of the ops of the optim dialect: one per updated tensor, on immutable tensors.
+"""The base of the ops of the optim dialect: one per updated tensor, on immutable tensors.
 
-A param group counts its steps in one vector, an element for each parameter. Whatever follows from the count
-has the same length, and the update of a parameter reads the element that its `index` names.
+A param group counts its steps in one vector, an element for each parameter. All values that follow from the count have the same
+length, and the update of a parameter reads the element that its `index` names.
 
 Hyperparameters are 0-d f64 operands, never attributes: the host may change them between steps. They are
 combined in f64 and rounded once. Each op returns new values; that they replace the old ones is said by the
@@ -63,11 +62,11 @@ class LaunchedOp(OptimOp, abc.ABC):
     LAUNCH: ClassVar[str]
     """The kernel op that it becomes, without the prefix of the dialect."""
     PARTS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Of operands and results that are there together or not at all: the names of each, by that of all."""
+    """Groups of operands and results that are present together or not at all: the names of each group, by its common name."""
 
     @classmethod
     def schema(cls) -> Schema:
-        """What the runtime declares of the launch."""
+        """The runtime's declaration of the launch."""
         return schemas()[cls.LAUNCH]
 
     def ins(self) -> dict[str, SSAValue]:
@@ -108,7 +107,7 @@ def tensors_of(schema: Schema) -> frozenset[str]:
 
 
 def corrections_of(step: Value) -> AnyTensor:
-    """The type of the bias corrections beside step counters: one f64 per parameter of the group."""
+    """The type of the bias corrections for step counters: one f64 per parameter of the group."""
     return TensorType(f64, shape_of(step))
 
 

@@ -43,8 +43,7 @@ PARAMETER = "p"
 
 @dataclass(frozen=True)
 class PointwiseRule(UpdateRule):
-    """
-    How one kind of optimizer updates a parameter, element by element.
+    """The update of a parameter by one kind of optimizer, element by element.
 
     `COMBINED` has the hyperparameters, `step` (with this one) and the `VECTORS` by name, all of f64; the new `VECTORS` are among
     what it gives. `UPDATED` has p, g, the states and the rest by name, and gives the new p and states.
@@ -65,7 +64,7 @@ class PointwiseRule(UpdateRule):
 
     @property
     def scalars(self) -> tuple[str, ...]:
-        """What `update` reads of the group beside the tensors."""
+        """The scalars of the group that `update` reads in addition to the tensors."""
         return scalar_body(self, "f32")[1]
 
     @property
@@ -83,7 +82,9 @@ class PointwiseRule(UpdateRule):
 
 @lru_cache(maxsize=256)
 def scalar_body(rule: PointwiseRule, element: str) -> tuple[Body, tuple[str, ...]]:
-    """Of counters and hyperparameters: the new counters and what updates read, of type `element`; and the names of that."""
+    """The body of counters and hyperparameters, and the names of its scalars. It gives the new counters and the scalars that
+    updates read, of type `element`.
+    """
     names = (*rule.counters, *rule.hyperparameters)
     made: dict[str, Scalar] = {}
 
@@ -101,7 +102,7 @@ def scalar_body(rule: PointwiseRule, element: str) -> tuple[Body, tuple[str, ...
 
 @lru_cache(maxsize=256)
 def update_body(rule: PointwiseRule, element: str, scalar: str) -> Body:
-    """Of p, g and states of an element type, and of scalars: the new p and states."""
+    """The body of p, g and states of an element type, and of scalars: it gives the new p and states."""
     names = (PARAMETER, GRADIENT, *rule.states)
     tensor = COMPUTE[element]
 

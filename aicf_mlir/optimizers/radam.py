@@ -21,7 +21,7 @@ def combined(
     decoupled: bool,
     **_: object,
 ) -> dict[str, Scalar]:
-    """What each element reads: `rectified` is 0 as long as the variance is not known well enough (arXiv:1908.03265)."""
+    """The scalars that each element reads: `rectified` is 0 until the variance is known well enough (arXiv:1908.03265)."""
     power_of_beta2 = power(beta2, step)
     correction = 1.0 - power_of_beta2
     longest = 2.0 / (1.0 - beta2) - 1.0

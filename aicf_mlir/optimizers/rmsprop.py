@@ -18,7 +18,7 @@ def combined(
     momentum: Scalar | None = None,
     **_: object,
 ) -> dict[str, Scalar]:
-    """What each element reads."""
+    """The scalars that each element reads."""
     rest = {} if momentum is None else {"momentum": momentum}
     return {
         "lr": lr,

@@ -18,7 +18,7 @@ def combined(
     step_size_max: Scalar,
     **_: object,
 ) -> dict[str, Scalar]:
-    """What each element reads: `first` is the step size of the first step, and NaN from the second on."""
+    """The scalars that each element reads: `first` is the step size of the first step, and NaN from the second on."""
     return {
         "first": select(step.equal(1.0), lr, float("nan")),
         "eta_minus": eta_minus,
@@ -41,9 +41,9 @@ def updated(
     *,
     maximize: bool,
 ) -> dict[str, Scalar]:
-    """A step of one element: where the gradient has turned there is none, and the next one counts as not turned.
+    """The step of one element: if the gradient has changed its sign there is none, and the next step counts as unchanged.
 
-    What tells is the product in the type of the tensors, as in torch: of f16 it is 0 where both are small.
+    The sign is that of the product in the type of the tensors, as in torch: in f16 it is 0 if both are small.
     """
     product = (g * prev).rounded(g.element)
     g, product = (-g, -product) if maximize else (g, product)

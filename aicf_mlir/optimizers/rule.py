@@ -1,8 +1,7 @@
-"""
-What the compiler knows of an optimizer: one rule, one file. The fields of a rule are its flags, which are compiled in.
+"""The compiler's description of an optimizer: one rule, one file. The fields of a rule are its flags, which are compiled in.
 
-How torch spells it, how param groups become hyperparameters and back, what is kept for each parameter, which op updates
-one and what that computes. Everything else asks the rule: nothing outside this folder knows an optimizer by name.
+A rule has torch's spelling, the conversion from param groups to hyperparameters and back, the state of each parameter, the op of
+an update and its computation. Everything else queries the rule: nothing outside this folder knows an optimizer by name.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class TorchClass:
     module: str
     title: str
     fixed: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    """Flags that follow from the class, whatever its param groups say."""
+    """Flags that follow from the class, independent of its param groups."""
 
     @property
     def option(self) -> str:
@@ -44,9 +43,9 @@ class Setting:
 
     key: str
     examples: Mapping[str, float]
-    """By hyperparameter, for tools that have no optimizer. Two, for an entry that is a pair."""
+    """The example of each hyperparameter, for tools that have no optimizer. Two, for an entry that is a pair."""
     places: tuple[int, ...] = ()
-    """Where in the entry they are, if it has other members too."""
+    """The places in the entry, if it has other members too."""
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -55,7 +54,7 @@ class Setting:
 
     @property
     def members(self) -> Mapping[str, int] | None:
-        """By hyperparameter, its place in the entry; None for an entry that is the number itself."""
+        """The place of each hyperparameter in the entry; None for an entry that is the number itself."""
         if len(self.examples) == 1 and not self.places:
             return None
         return dict(zip(self.slots, self.places or range(len(self.examples)), strict=True))
@@ -79,8 +78,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class UpdateRule(abc.ABC):
-    """
-    How one kind of optimizer updates a parameter. The fields of a subclass are its flags in `aicf.optimizer`.
+    """The update of a parameter by one kind of optimizer. The fields of a subclass are its flags in `aicf.optimizer`.
 
     A rule names the arguments that the update needs and builds its ops; `meta` maps those names to values.
     """
@@ -97,23 +95,23 @@ class UpdateRule(abc.ABC):
     }
     """Entries of a param group that must be false or missing, and what is said of one that is not."""
     CORRECTIONS: ClassVar[tuple[Correction, ...]] = ()
-    """What `advance` computes for each parameter beside its counter."""
+    """The values that `advance` computes for each parameter in addition to its counter."""
     COUNTS_IN_STATE: ClassVar[bool] = False
     """True if torch keeps the step in a parameter's state, or not at all."""
     VECTORS: ClassVar[tuple[str, ...]] = ()
     """Further numbers, one f32 in the state of each parameter, which `advance` replaces as it does the counters."""
     INITIAL: ClassVar[Mapping[str, str]] = {}
-    """Of states that are not zero in the beginning: the entry of the optimizer's defaults that they are full of."""
+    """For each state that is not zero in the beginning: the entry of the optimizer's defaults that fills it."""
 
     # ---- what there is of it ----
 
     @property
     def flags(self) -> dict[str, bool]:
-        """What is compiled in of its options."""
+        """The options that are compiled in."""
         return {row.name: getattr(self, row.name) for row in fields(self)}
 
     def attributes(self) -> dict[str, Attribute]:
-        """The entries that say it in `aicf.optimizer`, beside the kind and the parameters."""
+        """The entries of the rule in `aicf.optimizer`, in addition to the kind and the parameters."""
         return {name: bool_attr(value) for name, value in self.flags.items()}
 
     @classmethod
@@ -133,7 +131,7 @@ class UpdateRule(abc.ABC):
         return rule
 
     def described(self) -> dict[str, Any]:
-        """What a checkpoint says of it, as JSON has it."""
+        """The description of the rule in a checkpoint, in JSON types."""
         return {"kind": self.KIND, **self.flags}
 
     @classmethod
@@ -172,7 +170,7 @@ class UpdateRule(abc.ABC):
 
     @property
     def hyperparameters(self) -> tuple[str, ...]:
-        """What the host sets, in the order of the arguments."""
+        """The hyperparameters that the host sets, in the order of the arguments."""
         return self.setting_slots()
 
     @property
@@ -189,7 +187,7 @@ class UpdateRule(abc.ABC):
     @property
     @abc.abstractmethod
     def states(self) -> tuple[str, ...]:
-        """What is kept for each parameter, under torch's names."""
+        """The states of each parameter, under torch's names."""
 
     @property
     def counts_steps(self) -> bool:
@@ -198,16 +196,16 @@ class UpdateRule(abc.ABC):
 
     @property
     def counters(self) -> tuple[str, ...]:
-        """What `advance` replaces for each parameter of a group: its first results."""
+        """The counters that `advance` replaces for each parameter of a group: its first results."""
         return (STEP, *self.VECTORS) if self.counts_steps else ()
 
     def group_slots(self, group: int) -> list[OptimizerSlot]:
-        """What a param group has as a whole: metas, then the counters."""
+        """The slots of a param group as a whole: metas, then the counters."""
         metas = [OptimizerSlot(group, name) for name in self.metas]
         return metas + [OptimizerSlot(group, name, counts=True) for name in self.counters]
 
     def state_slots(self, group: int, param: str) -> list[OptimizerSlot]:
-        """What a parameter has."""
+        """The slots of a parameter."""
         return [OptimizerSlot(group, name, param) for name in self.states]
 
     # ---- what it does ----
@@ -234,8 +232,7 @@ class UpdateRule(abc.ABC):
     # ---- what it does, in the scalar language ----
 
     COMBINED: ClassVar[Callable[..., dict[str, Scalar]] | None] = None
-    """
-    What `UPDATED` takes of the scalars, by name, computed once in f64 and rounded to the type of the parameters.
+    """The scalars that `UPDATED` takes, by name, computed once in f64 and rounded to the type of the parameters.
 
     Its arguments are the scalars that are there and the flags.
     """

@@ -119,7 +119,7 @@ def sgd_combined(
     nesterov: bool = False,
     maximize: bool = False,
 ) -> dict[str, Scalar]:
-    """How the rule of csrc/kernels/optim/step.h combines the hyperparameters."""
+    """The combination of the hyperparameters by the rule of csrc/kernels/optim/step.h."""
     combined = {"lr": lr, "weight_decay": weight_decay}
     if momentum is None or dampening is None or step is None:
         return combined
@@ -139,7 +139,7 @@ def sgd_updated(
     nesterov: bool = False,
     maximize: bool = False,
 ) -> dict[str, Scalar]:
-    """That rule on one element."""
+    """The same rule on one element."""
     g = descent(p, g, weight_decay, maximize)
     if buf is None or momentum is None or one_minus_dampening is None or step is None:
         return {"p": p - lr * g}

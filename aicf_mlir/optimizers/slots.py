@@ -1,4 +1,4 @@
-"""The slots of an optimizer: what it keeps on the device beside the parameters, and what each is called."""
+"""The slots of an optimizer: its data on the device in addition to the parameters, and the name of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OptimizerSlot:
 
     group: int
     name: str
-    """Of the hyperparameter, or torch's of the state."""
+    """The name of the hyperparameter, or torch's name of the state."""
     owner: str | None = None
     """The parameter that a state belongs to; None for what the whole group has."""
     counts: bool = field(default=False, compare=False)
@@ -23,12 +23,12 @@ class OptimizerSlot:
 
     @property
     def role(self) -> Literal["meta", "state"]:
-        """Of the argument."""
+        """The role of the argument."""
         return "state" if self.owner is not None or self.counts or self.name == STEP else "meta"
 
     @property
     def slot(self) -> str:
-        """The name of the argument: of a state behind its parameter's; else plain for group 0, `name.k` for group k."""
+        """The name of the argument: for a state it follows its parameter's; else plain for group 0, `name.k` for group k."""
         if self.owner is not None:
             return f"{self.owner}.{self.name}"
         return self.name if self.group == 0 else f"{self.name}.{self.group}"

@@ -1,8 +1,7 @@
-"""
-Rules of optimizers that were traced: what their param groups and states are. What they do is a function of the nn dialect.
+"""Rules of traced optimizers: their param groups and states. A function of the nn dialect defines their computation.
 
-    {kind = "traced", title = "Lion", update = @step_update, params = ["weight"], states = {weight = ["exp_avg"]},
-     settings = {lr = "lr", betas = ["beta1", "beta2"], eps = [unit, "eps_2"]}}
+{kind = "traced", title = "Lion", update = @step_update, params = ["weight"], states = {weight = ["exp_avg"]},
+ settings = {lr = "lr", betas = ["beta1", "beta2"], eps = [unit, "eps_2"]}}
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class TracedRule(UpdateRule):
     function: str = ""
     """The symbol of the function that updates the parameters of all groups."""
     kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """By parameter: its states."""
+    """The states of each parameter."""
 
     KIND = "traced"
     TORCH = ()

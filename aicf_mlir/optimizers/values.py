@@ -1,4 +1,4 @@
-"""What the arguments of a step have become by now, while its updates are written down one after the other."""
+"""The current values of a step's arguments, while its updates are written one after the other."""
 
 from __future__ import annotations
 

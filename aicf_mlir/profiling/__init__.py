@@ -1,4 +1,6 @@
-"""Where the time of a step goes: each launch measured, beside what it moves and computes, and what the machine can do."""
+"""The distribution of a step's time: each launch measured, with the bytes and operations of the launch, and the machine's
+rates.
+"""
 
 from __future__ import annotations
 

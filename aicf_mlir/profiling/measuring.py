@@ -28,9 +28,9 @@ class Measured:
     executor: _C.Executor
     stream: int = 0
     launches: list[list[tuple[str, float]]] = field(default_factory=list[list[tuple[str, float]]])
-    """Of each run with marks, each launch: its kernel, and seconds."""
+    """For each run with marks, each launch: its kernel, and seconds."""
     steps: list[float] = field(default_factory=list[float])
-    """Of each run without, seconds."""
+    """The seconds of each run without marks."""
 
     def run(
         self,
@@ -92,6 +92,6 @@ def profiled(name: str, program: ProgramOp, device: str, measured: Measured) -> 
 
 
 def faster_half(seconds: Sequence[float]) -> list[int]:
-    """Which runs to look at: on a busy machine the slower ones say how long other work took, each in another launch."""
+    """The runs to look at: on a busy machine the slower ones measure other work, each in another launch."""
     order = sorted(range(len(seconds)), key=seconds.__getitem__)
     return order[: (len(order) + 1) // 2]

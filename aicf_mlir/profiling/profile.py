@@ -41,7 +41,7 @@ from aicf_mlir.profiling.trace import to_trace
 from aicf_mlir.reports.describe import Source
 
 VERSION = 1
-"""Of the JSON."""
+"""The version of the JSON."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class LaunchProfile:
 
     @property
     def share(self) -> float | None:
-        """How much of its time the floor is. More than 1 where caches hold what it reads and writes."""
+        """The share of its time that the floor takes. More than 1 if caches hold its operands and results."""
         return self.floor / self.seconds if self.seconds else None
 
     @property
@@ -97,13 +97,13 @@ class Profile:
     rates: Rates
     launches: tuple[LaunchProfile, ...]
     seconds: float
-    """Of a step without marks between its launches: the mean of the faster half of the runs."""
+    """The seconds of a step without marks between its launches: the mean of the faster half of the runs."""
     samples: tuple[float, ...] = field(repr=False)
     """Seconds of each step without marks between its launches."""
 
     @property
     def runs(self) -> int:
-        """How many steps were measured with marks, and as many without."""
+        """The number of steps that were measured with marks, and as many without."""
         return len(self.samples)
 
     @property
@@ -113,12 +113,12 @@ class Profile:
 
     @cached_property
     def of_run(self) -> tuple[float, ...]:
-        """Of each step with marks, which is the sum of its launches."""
+        """The seconds of each step with marks, which are the sum of its launches."""
         return tuple(sum(launch.samples[run] for launch in self.launches) for run in range(self.runs))
 
     @property
     def marked(self) -> float:
-        """Of a step with marks: the sum of its launches."""
+        """The seconds of a step with marks: the sum of its launches."""
         return sum(launch.seconds for launch in self.launches)
 
     def table(self, order: Literal["time", "plan"] = "time") -> str:

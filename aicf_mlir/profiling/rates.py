@@ -1,4 +1,4 @@
-"""What this machine reaches with the kernels that the plans run: bytes a second of a copy, operations a second of a product.
+"""The rates that this machine reaches with the kernels of the plans: bytes a second of a copy, operations a second of a product.
 
 Both are launches of the runtime, measured by the marks that measure a step: `copy` between two arenas that no cache holds, and
 `gemm` of square matrices of a few sizes, for each element type when a plan first has it, "tf32" for f32 that may be rounded.
@@ -31,12 +31,12 @@ SIDES = {"cpu": (256, 512, 1024), "cuda": (2048, 4096)}
 NO_ATTRIBUTES: Mapping[str, AttributeValue] = {}
 
 FILLING = 0x3C
-"""Of every byte of the operands: a small number in every type. Zeros would cost a GPU less power, and run faster."""
+"""The value of every byte of the operands: a small number in every type. Zeros would cost a GPU less power, and run faster."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Of one device."""
+    """The rates of one device."""
 
     copy: float
     """Bytes read and written, a second."""

@@ -18,7 +18,7 @@ PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 OF_STEP = "the step as a whole"
-"""What belongs to no layer: the optimizer, the loss."""
+"""The name for launches that belong to no layer: the optimizer, the loss."""
 
 
 def table(profile: Profile, order: Literal["time", "plan"]) -> str:
@@ -117,7 +117,7 @@ def shown_time(seconds: float) -> str:
 
 
 def _scaled(number: float, units: Sequence[tuple[float, str]]) -> str:
-    """In the largest unit that is no more than the number; empty where none is."""
+    """The number in the largest unit that is no more than it; empty if there is none."""
     for factor, unit in units:
         if number >= factor:
             digits = ".3g" if number < 999.5 * factor else ".0f"

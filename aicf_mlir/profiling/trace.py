@@ -2,9 +2,9 @@
 
 The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 
-One process, the step, with one thread, its device. Every run with marks is a complete event ("X") "step i", one behind the
-other from 0 on; in it lie the layers, those of neighbouring launches as one, and in these the launches, named as in the plan.
-Times are in µs, to the nanosecond; an event lies in the one around it exactly, for both are sums of the same whole numbers.
+One process, the step, with one thread, its device. Every run with marks is a complete event ("X") "step i", one after the other
+from 0 on. It contains the layers, those of neighbouring launches as one, and these contain the launches, named as in the plan.
+Times are in µs, to the nanosecond; an event is within the one around it exactly, for both are sums of the same whole numbers.
 """
 
 from __future__ import annotations

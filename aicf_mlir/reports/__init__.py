@@ -1,1 +1,1 @@
-"""What people and tools read of a plan: descriptions of launches, the code of kernels, pictures."""
+"""Reports on a plan for people and tools: descriptions of launches, the code of kernels, pictures."""

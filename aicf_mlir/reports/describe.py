@@ -46,12 +46,12 @@ from aicf_mlir.ir.registry import Operand, Schema, schemas
 from aicf_mlir.ir.tensor_op import tensor_type
 
 VERSION = 1
-"""Of the JSON."""
+"""The version of the JSON."""
 
 DENSE = "dense"
 
 DIALECTS = frozenset({"builtin", "func", "kernel", "plan", "scalar", "arith", "math"})
-"""Of the stages whose work is launches."""
+"""The dialects of the stages whose work is launches."""
 
 Item = TypeVar("Item")
 

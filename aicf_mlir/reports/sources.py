@@ -10,7 +10,7 @@ from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.errors import BindError, PlanError
 
 LANGUAGES = {"llvm": "cpu", "cuda": "sm_"}
-"""By the name of a language, how the targets begin whose kernels are written in it."""
+"""The beginning of the names of the targets whose kernels are written in each language."""
 
 
 def source_of(module: ModuleOp, kernel_id: str) -> str:

@@ -1,1 +1,1 @@
-"""From text that anybody may have written to verified modules: limits first, then the parser, then the rules."""
+"""Text of any author to verified modules: limits first, then the parser, then the rules."""

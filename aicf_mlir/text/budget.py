@@ -1,4 +1,4 @@
-"""What one text may ask of the parser in all, counted as it is read: no bomb is looked for by name.
+"""The resources that one text may use in the parser in total, counted as it is read: no bomb is looked for by name.
 
 A unit is a token (a long one counts more), an attribute that an alias stands for, or four elements of a `dense`
 literal. A text may use `FREE_UNITS`, and more for each operation and each argument that has been read, so that

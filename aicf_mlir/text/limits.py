@@ -1,4 +1,4 @@
-"""How large and how deep text may be, and the linear scan that checks it before any parser runs."""
+"""The largest size and depth of text, and the linear scan that checks them before any parser runs."""
 
 from __future__ import annotations
 

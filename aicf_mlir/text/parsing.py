@@ -1,4 +1,4 @@
-"""From text to a module: every tool and the API read IR here, and hostile text cannot harm them.
+"""Parse text to a module: every tool and the API read IR here, and hostile text cannot harm them.
 
 xDSL's parser is recursive and trusting: deep nesting overflows the Python stack, a splat of 70 bytes asks
 for gigabytes, and an unterminated string takes exponential time. So the text is measured first, by one linear
@@ -59,7 +59,7 @@ def parse_source(context: Context, source: Source) -> ParsedModule:
         raise LocatedError(locator.describe(error)) from None
     except (
         Exception
-    ) as error:  # attributes raise whatever their conversions raise: OverflowError, ValueError, …
+    ) as error:  # attributes raise any error of their conversions: OverflowError, ValueError, …
         place = source.place(parser.pos if parser else 0)
         message = f"cannot be parsed: {error or type(error).__name__}"
         raise LocatedError(Diagnostic("error", message, place)) from error

@@ -144,7 +144,7 @@ class SafeParser(Parser):
         return op
 
     def _name_position(self) -> int:
-        """Where the name of the op that comes next begins: behind the results and the equals sign."""
+        """The position of the next op's name: after the results and the equals sign."""
         start = self.pos
         if self._current_token.kind is not MLIRTokenKind.PERCENT_IDENT:
             return start

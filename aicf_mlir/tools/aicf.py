@@ -50,18 +50,18 @@ def imported(module: str, distribution: str) -> str:
 
 
 def build() -> str:
-    """What the compiled part was made for."""
+    """The targets of the compiled part."""
     kernels = f"CPU kernels: {cpu_kernels.chosen()} of {', '.join(cpu_kernels.built())}"
     return f"{kernels}; CUDA kernels: {'yes' if _C.with_cuda else 'no'}"
 
 
 def nvrtc_library() -> str:
-    """What compiles generated kernels for a GPU."""
+    """The compiler of generated kernels for a GPU."""
     return nvrtc.toolchain() if nvrtc.available() else "none: generated CUDA kernels need nvidia-cuda-nvrtc"
 
 
 def cublaslt() -> str:
-    """What multiplies on a GPU beside our own kernels, which do without it."""
+    """The library for products on a GPU in addition to our own kernels, which do not need it."""
     return str(_C.cublaslt_version() or "none, or not asked for: products on a GPU run by kernels of AICF")
 
 

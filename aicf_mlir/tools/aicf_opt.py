@@ -46,7 +46,7 @@ from aicf_mlir.tuning.obeyed import Held
 
 
 def build_dumps(options: argparse.Namespace, form: Form, passes: PassTable) -> Dumps:
-    """What the options ask to print around passes; raises `PassSpecError` for a pass that is not there."""
+    """The prints around passes that the options request; raises `PassSpecError` for an unknown pass."""
     before = named_passes(options.print_ir_before, passes)
     after = named_passes(options.print_ir_after, passes)
     every_change = options.print_ir_after_change and not after
@@ -115,7 +115,7 @@ class Run:
         return INTERNAL if self.internal else FAILED if failed else OK
 
     def treat(self, source: Source) -> tuple[str | None, list[Diagnostic]]:
-        """Parse, verify, transform and print one piece; remarks and what stopped it are returned beside."""
+        """Parse, verify, transform and print one piece; return the text and the remarks or errors."""
         locator = Locator(source, {})
         found: list[Diagnostic] = []
         try:
@@ -142,7 +142,7 @@ class Run:
             return None, [*found, bug]
 
     def result(self, module: ModuleOp) -> str:
-        """What is written of `module` in the end: its text, the description of its launches, or the code of its kernels."""
+        """The final output for `module`: its text, the description of its launches, or the code of its kernels."""
         if self.options.emit is not None:
             return f"{sources(module, self.options.emit)}\n"
         if self.options.describe is None:

@@ -32,7 +32,7 @@ class Run(OnePlan):
 
     @classmethod
     def add_options(cls, parser: ToolParser) -> None:
-        """What is drawn."""
+        """Add the options for the drawing."""
         add = parser.add_argument
         add(
             "--timeline", action="store_true", help="draw the launches and what they wait for, not the memory"

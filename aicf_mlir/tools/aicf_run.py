@@ -36,7 +36,7 @@ Arguments come from --inputs by name; the others are random, by --seed and name:
 """
 
 RUNS = 20
-"""Of `--time` by itself."""
+"""The default number of runs of `--time`."""
 
 
 def build_parser() -> ToolParser:
@@ -138,7 +138,7 @@ class Run(OneFile):
         return "cpu" if asked else None
 
     def reference(self, step: FunctionStep | PlanStep) -> Reference:
-        """What the interpreter makes of `step`."""
+        """The interpreter's results for `step`."""
         values, steps = self.values(step), self.options.steps
 
         def interpret(arithmetic: Arithmetic) -> dict[Key, Array]:

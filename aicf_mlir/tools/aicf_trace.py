@@ -23,7 +23,7 @@ against batch["t"]).
 
 
 FORMS = ("text", "json")
-"""Of `--survey`; text by itself."""
+"""The forms of `--survey`; text is the default."""
 
 
 def build_parser() -> ToolParser:
@@ -60,7 +60,9 @@ def trace_to_text(function: str, name: str = "step", locations: bool = False) ->
 
 
 def survey_of(function: str, form: str) -> tuple[str, bool]:
-    """What of the step that `function` builds is not supported, as `form`, and whether all is. Raises TraceError."""
+    """The unsupported parts of the step that `function` builds, as `form`, and True if everything is supported. Raises
+    TraceError.
+    """
     from aicf_mlir.frontend.source import call_at
     from aicf_mlir.frontend.surveying import survey
     from aicf_mlir.tools.user_function import load_user_step

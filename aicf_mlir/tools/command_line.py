@@ -1,4 +1,4 @@
-"""What the tools share on the command line: pass flags, exit codes, and no traceback for bad input."""
+"""Common parts of the tools' command lines: pass flags, exit codes, and no traceback for bad input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aicf_mlir.ir.renamed import now_called
 from aicf_mlir.machine.atomic_file import write_file
 
 OK, FAILED, INTERNAL = 0, 1, 70
-"""Exit codes beside those of `tool_process`: done, input refused or results that differ, a bug in AICF."""
+"""Exit codes in addition to those of `tool_process`: done, input refused or results that differ, a bug in AICF."""
 
 
 class ToolParser(argparse.ArgumentParser):
@@ -87,7 +87,7 @@ class VersionAction(argparse.Action):
 
 
 def use_utf8() -> None:
-    """Write UTF-8 whatever the locale: names and messages hold any character."""
+    """Write UTF-8 in any locale: names and messages hold any character."""
     for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(encoding="utf-8", errors=errors)

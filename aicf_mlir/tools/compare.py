@@ -1,10 +1,9 @@
-"""A run beside the meaning of its program, for `aicf-run --compare=interp`.
+"""The comparison of a run with the meaning of its program, for `aicf-run --compare=interp`.
 
-How far may rounding carry a result? As far as it carries the interpreter: it is run with every op rounded to its
-type, and so again with the operands of every op a little disturbed, as by another order of summation. What these
-miss of the exact meaning, in float64 throughout, a run may miss three times over, plus some units in the last place
-of the tensor's scale, 25 of the type that kernels compute in and 2 of its own, so that lucky roundings allow for
-something.
+The tolerance for rounding comes from the interpreter. It is run with every op rounded to its type, and again with the operands of
+every op slightly disturbed, as by another order of summation. The deviations of these runs from the exact meaning, in float64
+throughout, are measured. A run may deviate three times as much, plus some units in the last place of the tensor's scale: 25 of
+the type that kernels compute in and 2 of its own. These allow for runs whose roundings were lucky.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Values = Mapping[Key, Array]
 
 @dataclass(frozen=True)
 class Reference:
-    """What a program means, and how far rounding carries it."""
+    """The meaning of a program, and the size of its rounding errors."""
 
     rounded: Values
     exact: Values
@@ -42,7 +41,7 @@ class Reference:
 
     @staticmethod
     def of(interpret: Callable[[Arithmetic], Values]) -> Reference:
-        """By running `interpret` in every arithmetic."""
+        """The reference from running `interpret` in every arithmetic."""
         disturbed = [interpret(Disturbed(seed)) for seed in range(DISTURBED_RUNS)]
         disturbed.append(interpret(Disturbed(0, alike=True)))
         return Reference(interpret(ROUNDED), interpret(EXACT), disturbed)
@@ -77,7 +76,7 @@ def _wide(key: Key, values: Array) -> Array:
 
 
 def _same_kind(a: Array, b: Array) -> Array:
-    """Where both are finite, both NaN, or both the same infinity."""
+    """True for elements that are both finite, both NaN, or both the same infinity."""
     finite = np.isfinite(a) & np.isfinite(b)
     return finite | (np.isnan(a) & np.isnan(b)) | ((a == b) & ~np.isfinite(a))
 

@@ -52,7 +52,7 @@ def _expected(source: Source, match: re.Match[str]) -> Expected:
 
 
 def check_expected(expected: list[Expected], found: list[Diagnostic]) -> list[Diagnostic]:
-    """What differs: announced messages that did not come, and messages, but for notes, that were not announced."""
+    """The differences: announced messages that did not come, and messages, except for notes, that were not announced."""
     open_ones = list(expected)
     wrong: list[Diagnostic] = []
     for message in [part for whole in found for part in (whole, *whole.notes)]:

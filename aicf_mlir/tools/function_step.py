@@ -39,11 +39,11 @@ class FunctionStep:
 
     @property
     def names(self) -> dict[Key, str]:
-        """How arguments and results are shown."""
+        """The displayed names of arguments and results."""
         return shown_names([*(argument.key for argument in self.arguments), *self.results])
 
     def _elements(self) -> int:
-        """Of all arguments and intermediate values: the interpreter keeps them."""
+        """The number of elements of all arguments and intermediate values: the interpreter keeps them."""
         results = [result for op in self.function.body.walk() for result in op.results]
         return sum(prod(shape_of(value)) for value in (*self.function.body.block.args, *results))
 
@@ -82,7 +82,7 @@ def tensor_spec(function: func.FuncOp, value: SSAValue) -> tuple[str, tuple[int,
 def classes_of(value: SSAValue) -> int:
     """The number of classes of a loss that has `value` as class indices; 2 if there is none.
 
-    A loss that is written as loops reads each index beside all classes of its row: by a view that repeats it.
+    A loss that is written as loops reads each index together with all classes of its row: by a view that repeats it.
     """
     for use in value.uses:
         if "cross_entropy" in use.operation.name:

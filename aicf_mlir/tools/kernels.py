@@ -1,6 +1,6 @@
 """`aicf kernels`: the kernel ops, and the kernels of each in the order in which they are preferred.
 
-Schemas and variants in C++ say all of it. Which element types, layouts and sizes a kernel takes it says of one use at a time:
+Schemas and variants in C++ specify all of it. A kernel checks the element types, layouts and sizes of one use at a time:
 `aicf-opt --remarks` tells which preferred kernels were declined, and why. The JSON is one object; keys are added, never changed
 while `version` stays:
 
@@ -30,7 +30,7 @@ from aicf_mlir.ir.renamed import now_called
 from aicf_mlir.machine import cpu_kernels
 
 VERSION = 1
-"""Of the JSON."""
+"""The version of the JSON."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _kernel(variant: _C.KernelVariant, present: str | None) -> Kernel:
 
 
 def _missing(variant: _C.KernelVariant, present: str | None) -> str | None:
-    """What keeps a kernel from running here."""
+    """The reason why a kernel cannot run here."""
     if not variant["built"]:
         return "not in this build"
     if variant["device"] == "cpu":
@@ -123,7 +123,7 @@ def to_json(ops: Sequence[Op]) -> str:
 
 
 def to_table(ops: Sequence[Op]) -> str:
-    """To read: what holds for all, and a paragraph an op."""
+    """The table for reading: the general part, and a paragraph for each op."""
     width = max((len(kernel.id) for op in ops for kernel in op.kernels), default=0)
     head = [
         f"CPU kernels for {cpu_kernels.chosen()}; of the kernels of an op, the first that takes a use runs it"

@@ -30,7 +30,7 @@ class OneFile(ABC):
         """`options` has an `input`: a path, or "-" for standard input."""
         self.options = options
         self.source: Source | None = None
-        """What was read."""
+        """The source that was read."""
 
     def run(self) -> int:
         """Read, parse and verify the file, and do what the tool does; the exit code."""
@@ -45,7 +45,7 @@ class OneFile(ABC):
 
     @abstractmethod
     def use(self, context: Context, module: ModuleOp) -> int:
-        """What the tool does with a verified module; the exit code."""
+        """Apply the tool to a verified module and return the exit code."""
 
 
 class OnePlan(OneFile):
@@ -54,11 +54,11 @@ class OnePlan(OneFile):
     name: ClassVar[str]
     description: ClassVar[str]
     output: ClassVar[str]
-    """What its output is called in the help."""
+    """The name of its output in the help."""
 
     @abstractmethod
     def text(self, program: ProgramOp) -> str:
-        """What is written about a verified plan; after an error no file is written."""
+        """The text that is written about a verified plan; after an error no file is written."""
 
     @classmethod
     def add_options(cls, parser: ToolParser) -> None:

@@ -68,7 +68,7 @@ class PlanStep:
 
     @property
     def names(self) -> dict[Key, str]:
-        """How arguments and results are shown."""
+        """The displayed names of arguments and results."""
         return shown_names([*(argument.key for argument in self.arguments), *self.results])
 
     def _results(self) -> dict[Key, str]:

@@ -28,7 +28,7 @@ from aicf_mlir.passes.pipeline import PassTable
 GROUP = "aicf.passes"
 
 _NOT_A_PLUGIN = (__file__, "<frozen ", str(Path(importlib.__file__).parent))
-"""Where the frames of a failed load lie that are not the plugin's."""
+"""The files of those frames of a failed load that are not the plugin's."""
 
 _FLAG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -43,7 +43,7 @@ class OutsidePass:
 
     flag: str
     origin: str
-    """Whose pass it is, in words."""
+    """The origin of the pass, in words."""
     source: EntryPoint | type[ModulePass]
 
     def __call__(self) -> type[ModulePass]:
@@ -96,7 +96,7 @@ def with_outside_passes(tree: PassTable, plugins: Iterable[str] = ()) -> PassTab
 
 
 def origin_of(loader: object) -> str:
-    """Whose pass a loader has, in words."""
+    """The origin of a loader's pass, in words."""
     return loader.origin if isinstance(loader, OutsidePass) else "AICF"
 
 
@@ -150,7 +150,7 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _passes_of(module: ModuleType) -> list[type[ModulePass]]:
-    """What the module, or a module inside it, defines; what it imports from elsewhere is not its own."""
+    """The passes that the module, or a module inside it, defines; passes imported from elsewhere are left out."""
     members: Mapping[str, object] = vars(module)
     found = [m for m in members.values() if isinstance(m, type) and issubclass(m, ModulePass)]
     return [
@@ -163,7 +163,7 @@ def _passes_of(module: ModuleType) -> list[type[ModulePass]]:
 
 
 def _told(error: BaseException) -> str:
-    """What the code of a plugin raised, on one line, and where."""
+    """The error that the code of a plugin raised, on one line, and its place."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)

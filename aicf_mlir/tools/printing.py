@@ -1,4 +1,4 @@
-"""How the tools print a module: its form, and the dumps around passes."""
+"""The output of modules by the tools: its form, and the dumps around passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aicf_mlir.ir.printing import to_text
 
 @dataclass(frozen=True)
 class Form:
-    """How a module is printed."""
+    """The form in which a module is printed."""
 
     generic: bool = False
     locations: bool = False

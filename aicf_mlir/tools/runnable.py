@@ -1,4 +1,6 @@
-"""What of a verified file can run: checked at the op that stands in the way, or lowered to the plan of its step."""
+"""The part of a verified file that can run: it is checked, with errors at the op that cannot run, or lowered to the plan of
+its step.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ def refuse(op: Operation, message: str) -> NoReturn:
 def check_runnable(module: ModuleOp) -> None:
     """Raise VerifyException at the first op that cannot run.
 
-    A file holds one plan.program, or one function with a body, and beside it only declarations, private functions, which
-    belong to it as the update of an optimizer does, and the bodies of generated kernels. A function is one block of ops of
+    A file holds one plan.program, or one function with a body. In addition it may hold only declarations, private functions,
+    which belong to it as the update of an optimizer does, and the bodies of generated kernels. A function is one block of ops of
     nn, optim and kernel on tensors of static shape; it calls nothing.
     """
     beside = [
@@ -82,7 +84,7 @@ def check_arguments(function: func.FuncOp, block: Block) -> None:
 
 
 def unsupported(kind: Attribute) -> str | None:
-    """Why values of a type cannot be computed with, or None."""
+    """The reason why values of a type cannot be computed with, or None."""
     if not isinstance(kind, TensorType):
         return f"only tensors of static shape run, not {kind}"
     tensor = cast(AnyTensor, kind)

@@ -24,7 +24,7 @@ from aicf_mlir.optimizers.traced import EXAMPLE
 from aicf_mlir.passes.clip_gradients import EXAMPLES as LIMITS
 
 _EXAMPLES = {**EXAMPLES, **LIMITS}
-"""Of metas, by their names without a group."""
+"""Examples of metas, by their names without a group."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Tensor:
 
     @property
     def key(self) -> Key:
-        """What identifies the tensor: a parameter and an input may have the same name."""
+        """The key of the tensor: a parameter and an input may have the same name."""
         return self.role, self.name
 
 
 def repeated(layout: Layout | None) -> int:
-    """How often each row of a matrix that lies so repeats its one element; 0 where it is no such matrix."""
+    """The number of repetitions of the one element in each row of a matrix with this layout; 0 if it is no such matrix."""
     is_it = layout is not None and len(layout.shape) == 2 and layout.strides == (1, 0)
     return layout.shape[1] if layout is not None and is_it else 0
 

@@ -37,14 +37,14 @@ REQUIRED = {
 
 @dataclass(frozen=True)
 class UserStep:
-    """What FUNCTION returned."""
+    """The step that FUNCTION returned."""
 
     model: torch.nn.Module
     batch: Batch
     optimizer: torch.optim.Optimizer | None
     loss_fn: LossFunction | None
     location: SourceLocation
-    """Where FUNCTION begins."""
+    """The line of FUNCTION's definition."""
 
 
 def load_user_step(text: str) -> UserStep:

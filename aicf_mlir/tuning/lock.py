@@ -38,7 +38,7 @@ MOST_SHOWN = 12
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen for one use."""
+    """The choice for one use."""
 
     use: str
     kernel: str
@@ -53,10 +53,10 @@ class Lock:
 
     machine: Mapping[str, str]
     rows: Mapping[str, Choice]
-    """By use."""
+    """The choices by use."""
     generated: frozenset[str] = frozenset()
     name: str = field(default="aicf.lock", compare=False)
-    """For messages."""
+    """The name for messages."""
 
     @classmethod
     def read(cls, path: Any) -> Lock:
@@ -75,7 +75,7 @@ class Lock:
 
     @property
     def text(self) -> str:
-        """As a file."""
+        """The text of the file."""
         parts = [
             f"version = {VERSION}",
             f"generated = {_list(sorted(self.generated))}",
@@ -133,7 +133,7 @@ class Lock:
 
 
 class _Reader:
-    """From parsed TOML, which may hold anything."""
+    """A reader of parsed TOML, which may hold anything."""
 
     def __init__(self, name: str):
         self.name = name

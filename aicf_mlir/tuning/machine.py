@@ -1,4 +1,4 @@
-"""What decides the bits of the kernels of this machine, beside the step: processor or GPU, libraries, the build."""
+"""The properties of this machine that decide the bits of its kernels: processor or GPU, libraries, the build."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aicf_mlir.machine import cpu_kernels, hardware
 
 @cache
 def machine_of(device: str) -> dict[str, str]:
-    """Of "cpu", or of a CUDA device such as "cuda:0"."""
+    """The machine of "cpu", or of a CUDA device such as "cuda:0"."""
     if device == "cpu":
         name, libraries = hardware.model(), hardware.blas_kernels()
     else:
@@ -28,7 +28,7 @@ def machine_of(device: str) -> dict[str, str]:
 
 
 def _libraries() -> list[str]:
-    """What multiplies, and what compiles generated kernels."""
+    """The libraries for products, and the compilers of generated kernels."""
     version = _C.cublaslt_version()
     own = [f"cuBLASLt {version}"] if version else []
     return [*own, nvrtc.toolchain()] if nvrtc.available() else own
@@ -36,7 +36,7 @@ def _libraries() -> list[str]:
 
 @cache
 def build_digest() -> str:
-    """Of the compiled part of this package, and of the CPU kernels that it has loaded."""
+    """The digest of the compiled part of this package, and of the CPU kernels that it has loaded."""
     digest = hashlib.sha256(Path(str(_C.__file__)).read_bytes())
     library = cpu_kernels.library_of(cpu_kernels.chosen())
     if library.exists():

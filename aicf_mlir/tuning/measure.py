@@ -28,7 +28,7 @@ WINDOW = 2e-3
 """Seconds of launches in a row."""
 MOST_LAUNCHES = 64
 NOISE = 0.02
-"""By which share another candidate must be faster than one that is preferred."""
+"""The share by which another candidate must be faster than one that is preferred."""
 FLOATS = ("f16", "bf16", "f32", "f64")
 
 
@@ -137,7 +137,7 @@ class _Run:
         self._executor.run()
 
     def seconds(self) -> float:
-        """Of one launch."""
+        """The seconds of one launch."""
         return self._executor.time_step() / self._count
 
 

@@ -28,9 +28,9 @@ LATER = ("persistent-weights",)
 
 
 def text_of(use: Use) -> str:
-    """Such as "gemm(a: f32[64, 256], b: f32[256, 8]) -> (out: f32[64, 8]) {trans_a = false}".
+    """The text of a use: "gemm(a: f32[64, 256], b: f32[256, 8]) -> (out: f32[64, 8]) {trans_a = false}".
 
-    Operands that do not lie dense in memory say their strides, in elements; attributes stand in the order of their names.
+    Operands that are not dense in memory have their strides, in elements; attributes are in the order of their names.
     """
     schema, (inputs, outputs) = schemas()[use.op], use.counts or (None, None)
     attrs = ", ".join(f"{name} = {_value(value)}" for name, _, value in sorted(use.attrs))
@@ -57,7 +57,7 @@ def _value(value: Any) -> str:
 
 
 def prebuilt_uses(program: ProgramOp) -> dict[LaunchOp, Use]:
-    """What `program` asks of the kernels of the registry, launch by launch."""
+    """The uses of `program` that kernels of the registry serve, launch by launch."""
     slots, known = program.slots, schemas()
     return {
         launch: use_of(launch, slots) for launch in program.launches if not known[launch.op.data].generated
@@ -129,6 +129,6 @@ class Held:
                 yield replace(taking, lock=self.paths[-1] if self.paths else "")
 
     def check(self, module: ModuleOp) -> None:
-        """Of what the last pass has left: errors are those of `obeyed.check_module`."""
+        """Check the output of the last pass: errors are those of `obeyed.check_module`."""
         for path in dict.fromkeys(self.paths):
             check_module(module, Lock.read(path))

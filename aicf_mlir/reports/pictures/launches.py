@@ -1,4 +1,4 @@
-"""What both pictures say of a launch, and the axis on which launches stand in the order of the plan."""
+"""The description of a launch in both pictures, and the axis of launches in the order of the plan."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from aicf_mlir.reports.pictures.svg import Svg
 from aicf_mlir.reports.pictures.units import byte_ticks, counted, decimal_step, exact_bytes, readable_bytes
 
 LEFT = 92
-"""Where the axis of launches begins."""
+"""The left end of the axis of launches."""
 
 WIDEST = 1400
 HEADER, GAP = 18, 12
@@ -32,7 +32,7 @@ NAMED_LAUNCHES = 32
 
 NAME_SIZE = 9
 NAME_HEIGHT = 9.5
-"""What a name needs of a rectangle."""
+"""The height of a rectangle that a name needs."""
 
 EDGE = 4
 """Rectangles that are smaller have no edge: it would be all that one sees."""
@@ -45,14 +45,14 @@ MEANINGS = {role.name: role.meaning for role in ROLE_TABLE}
 
 @dataclass(frozen=True)
 class Axis:
-    """Where launches stand."""
+    """The positions of launches."""
 
     left: float
     width: float
     launches: int
 
     def at(self, launch: int) -> float:
-        """The left edge of a launch; of the one behind the last, the end of the axis."""
+        """The left edge of a launch; for the number after the last launch, the end of the axis."""
         return self.left + self.width * launch / max(self.launches, 1)
 
 
@@ -76,7 +76,7 @@ def memory_picture(module: ModuleOp | ProgramOp) -> str:
 
 
 def _colours(memory: MemoryMap) -> dict[str, str]:
-    """By CSS class: the tones of each role, and a lighter one for workspaces."""
+    """The tones of each role by CSS class, and a lighter one for workspaces."""
     found: dict[str, str] = {}
     for arena in memory.arenas:
         colour = style.ROLE_COLOURS[arena.name]

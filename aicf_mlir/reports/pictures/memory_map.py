@@ -1,4 +1,4 @@
-"""Which bytes of which arena each slot keeps, and during which launches: what the picture of memory shows."""
+"""The bytes of each arena that each slot keeps, and the launches during which it does: the content of the picture of memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Block:
     begin: int
     """The first byte in the arena."""
     end: int
-    """Behind the last byte that no other slot may have: the tensor, up to the next address that is aligned."""
+    """The end of the bytes that no other slot may have: the tensor, up to the next address that is aligned."""
     held: tuple[int, int]
     """The first and the last launch during which it holds a value; (0, -1) in a plan without launches."""
     used: tuple[int, int] | None
@@ -41,7 +41,7 @@ class Arena:
     """The role of its slots."""
     nbytes: int
     blocks: tuple[Block, ...]
-    """In the order of the text."""
+    """The blocks in the order of the text."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class MemoryMap:
     program: ProgramOp
     launches: Sequence[LaunchOp]
     arenas: tuple[Arena, ...]
-    """In the order of the text."""
+    """The arenas in the order of the text."""
     in_use: tuple[int, ...]
     """Bytes of temporaries that hold a value, launch by launch."""
 

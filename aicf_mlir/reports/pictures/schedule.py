@@ -1,7 +1,7 @@
-"""When each launch could start if only its dependencies were in the way, and on which of how many lanes it then stands.
+"""The earliest start of each launch if only its dependencies delayed it, and its lane.
 
-Dependencies are those of the plan's own `after`, which the rules of a plan hold to the bytes that launches read and write. In
-a plan with branches a launch also comes behind the one in front of it on its branch, and the branches are the lanes.
+Dependencies are those of the plan's own `after`, which the rules of a plan hold to the bytes that launches read and write. In a
+plan with branches a launch also comes after the one before it on its branch, and the branches are the lanes.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Bar:
     after: tuple[int, ...]
     """The launches that it waits for, by index."""
     by_reuse: frozenset[int]
-    """Those of them that it waits for only because two temporaries share bytes, and not on its branch anyhow."""
+    """The dependencies that exist only because two temporaries share bytes, and that the branch does not imply."""
 
     @property
     def end(self) -> float:
-        """When it is complete."""
+        """The time at which it is complete."""
         return self.start + self.length
 
 
@@ -66,7 +66,7 @@ class Schedule:
 
     @property
     def lanes(self) -> int:
-        """How many launches are drawn side by side."""
+        """The number of launches that are drawn side by side."""
         return max((bar.lane + 1 for bar in self.bars), default=0)
 
 
@@ -104,7 +104,7 @@ def schedule(module: ModuleOp | ProgramOp, seconds: Mapping[str, float] | None =
 
 
 def _starts(lengths: Sequence[float], after: Sequence[Collection[int]]) -> list[float]:
-    """Where the longest path to each launch ends."""
+    """The end of the longest path to each launch."""
     starts: list[float] = []
     for before in after:
         starts.append(max((starts[early] + lengths[early] for early in before), default=0.0))
@@ -153,7 +153,9 @@ def _lanes(
     after: Sequence[Sequence[int]],
     critical: frozenset[int],
 ) -> list[int]:
-    """The longest path alone on lane 0; any other launch behind one that it waits for, else on the first free lane."""
+    """The lane of each launch: the longest path alone is on lane 0; any other launch follows one that it waits for, else it is
+    on the first free lane.
+    """
     lanes = [0] * len(starts)
     free_from: list[float] = [float("inf")]
     for i in sorted(range(len(starts)), key=lambda i: (starts[i], i)):

@@ -1,4 +1,4 @@
-"""What pictures have in common: sizes, fonts and colours.
+"""Common parts of the pictures: sizes, fonts and colours.
 
 Every picture has a white ground of its own, and so reads the same on a light and on a dark page. Fills are light enough for
 dark text to stand on them; their edges are the darker tone of each.
@@ -11,10 +11,10 @@ WIDTH = 960
 
 MARGIN = 20
 NAME_WIDTH = 0.61
-"""Of a character of the fixed-width font, in its size: what names take is known, whatever font there is."""
+"""The width of a character of the fixed-width font, in units of its size: the width of names is known for any font."""
 
 PROSE_WIDTH = 0.6
-"""Of a character of prose, in its size: somewhat more than the mean."""
+"""The width of a character of prose, in units of its size: somewhat more than the mean."""
 
 INK, MUTED, RULE, GROUND, ACCENT = "#1b1f24", "#57606a", "#d8dee4", "#ffffff", "#b3261e"
 
@@ -46,10 +46,10 @@ OP_COLOURS: tuple[str, ...] = (
     "#bcd67a",
     "#a7b4c4",
 )
-"""For the ops of a plan, the most frequent first."""
+"""The colours for the ops of a plan, the most frequent first."""
 
 OTHER_COLOUR = "#dfe3e8"
-"""For the ops that no colour is left for."""
+"""The colour for the ops that no colour is left for."""
 
 CSS = f"""\
 text{{font-family:-apple-system,"Segoe UI","Liberation Sans",Helvetica,Arial,sans-serif;font-size:11px;fill:{INK}}}

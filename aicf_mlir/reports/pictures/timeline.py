@@ -1,8 +1,8 @@
-"""The launches of a plan as a picture: in the order in which they run, and as early as their dependencies let them.
+"""The launches of a plan as a picture: in their order of execution, and as early as their dependencies let them.
 
-The upper strip is the plan as it runs, one launch behind the other. Below, each launch begins where the longest path to it
-ends: lane 0 is the longest path of the plan, and every further lane holds what could run beside it. Where the plan has branches
-those are the lanes, and each launch comes behind the one in front of it on its branch. Plans of many launches continue in
+The upper strip is the plan as it runs, one launch after the other. Below, each launch begins at the end of the longest path to
+it: lane 0 is the longest path of the plan, and every further lane holds launches that could run in parallel. If the plan has
+branches they are the lanes, and each launch comes after the one before it on its branch. Plans of many launches continue in
 further rows, as a text does.
 """
 
@@ -43,7 +43,7 @@ EDGE = 3
 
 @dataclass(frozen=True)
 class Scale:
-    """Where times stand in a row that shows those from `begin` on."""
+    """The positions of times in a row that begins at `begin`."""
 
     begin: float
     length: float
@@ -55,20 +55,20 @@ class Scale:
         return self.begin + self.length
 
     def at(self, time: float) -> float:
-        """Pixels; what lies outside of the row is moved to its edge."""
+        """The position in pixels; a time outside of the row is moved to its edge."""
         inside = min(max(time, self.begin), self.end)
         return LEFT + self.width * (inside - self.begin) / (self.length or 1)
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """Where the lanes of a row stand."""
+    """The positions of the lanes of a row."""
 
     top: float
     count: int
 
     def height(self, lane: int) -> float:
-        """Of a bar."""
+        """The height of a bar."""
         return BAR if lane < FULL_LANES else THIN - 1
 
     def at(self, lane: int) -> float:
@@ -173,7 +173,7 @@ class _Drawing:
         return y
 
     def _is_in(self, bar: Bar, scale: Scale) -> bool:
-        """True if a part of `bar` lies in the row; of a bar without length, its start."""
+        """True if a part of `bar` is in the row; for a bar without length, its start."""
         return bar.start < scale.end and (bar.end > scale.begin or bar.start >= scale.begin)
 
     def _row(self, shown: list[Bar], scale: Scale, y: float) -> float:
@@ -201,9 +201,9 @@ class _Drawing:
         return f"lane {lane}" if lane else "longest"
 
     def _wait(self, index: int, late: Bar, scale: Scale, lanes: Lanes) -> None:
-        """A line from the launch `index` to one that waits for it, in the channel beside the lane that it leaves.
+        """Draw a line from the launch `index` to one that waits for it, in the channel next to the lane that it leaves.
 
-        There is none where one stands right behind the other, but for a wait that is only one for memory.
+        No line is drawn if one launch directly follows the other, except for a wait that is only one for memory.
         """
         early, by_reuse = self.plan.bars[index], index in late.by_reuse
         is_next = early.lane == late.lane and early.end == late.start
@@ -261,7 +261,7 @@ class _Drawing:
         return "\n".join(lines)
 
     def _key(self, y: float) -> None:
-        """What the lines mean, at the right."""
+        """Draw the key of the lines, at the right."""
         x = style.WIDTH - MARGIN
         reuse = any(bar.by_reuse for bar in self.plan.bars)
         for text, class_ in (

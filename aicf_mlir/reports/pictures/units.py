@@ -44,7 +44,7 @@ def tick_seconds(seconds: float, step: float) -> str:
 
 
 def byte_ticks(size: int, most: int) -> list[int]:
-    """At most `most` + 1 multiples of a power of two from 0 to `size`: their labels are exact."""
+    """Return at most `most` + 1 multiples of a power of two from 0 to `size`: their labels are exact."""
     step = 1
     while size // step > max(most, 1):
         step *= 2

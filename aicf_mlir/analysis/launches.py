@@ -1,8 +1,8 @@
 """The bytes that a launch of a plan moves and the operations that it computes, from the text of the plan alone.
 
-Bytes are those of the tensors that it names, each once where it is read and once where it is written, so twice for one that
-is updated in place; an element that strides repeat counts once, an element of a table whether it is read or not. Workspaces
-and what caches keep are no part of it.
+Bytes are those of the tensors that it names, each once if it is read and once if it is written, so twice for one that is updated
+in place. An element that strides repeat counts once, an element of a table even if it is not read. Workspaces and cached data are
+no part of it.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def _attention_grad(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> 
 
 
 def _update(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int | None:
-    """The rule's own formula, for each element; what follows from the scalars alone is counted nowhere."""
+    """The rule's own formula, for each element; values that follow from the scalars alone are not counted."""
     rule = UPDATES[op]
     if rule.UPDATED is None or rule.COMBINED is None:
         return None

@@ -1,4 +1,4 @@
-"""Every scalar of a step, where it comes from and what it is: nothing that a user may want to change is frozen unseen.
+"""Every scalar of a step, its origin and its state: no value that a user may want to change is frozen unseen.
 
     meta       an argument that the host writes before each step: hyperparameters, and values made meta slots by name
     guarded    a Python value that the trace has read; the step refuses to run when it has changed
@@ -37,7 +37,7 @@ from aicf_mlir.optimizers.op import HYPERPARAMETER, OptimOp
 from aicf_mlir.optimizers.pointwise import ScalarsOp
 
 _STRUCTURE = ("workspace", "index", "site")
-"""Integer properties that are sizes and positions, no part of what an op computes."""
+"""Integer properties that are sizes and positions, no part of an op's computation."""
 
 
 @dataclass(frozen=True)

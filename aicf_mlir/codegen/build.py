@@ -1,7 +1,7 @@
 """Kernels to code that runs: text, machine code from the cache or the compiler, loaded while a plan uses it.
 
-Loaded code takes memory of the process, and of a GPU too, so it goes with the last launch of it. Making it again is what takes
-time: the machine code of the last kernels stays at hand.
+Loaded code takes memory of the process, and of a GPU too, so it is freed with the last launch of it. Compiling is the slow part:
+the machine code of the last kernels is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_MADE = 512
 
 _loaded = WeakValueDictionary[str, _C.Code]()
 _made = OrderedDict[str, tuple[Code, bytes]]()
-"""Text and machine code, by the id of the kernel; what was asked for last stands at the end."""
+"""Text and machine code, by the id of the kernel; the most recently used is at the end."""
 _lock = threading.Lock()
 
 

@@ -76,7 +76,7 @@ def _compile(llvm: ModuleType, text: str, cpu: str, features: str) -> bytes:
 X86 = ("x86_64", "AMD64")
 """Python's names of machines that may lack fused multiply-add."""
 WITH_FUSED = ("x86-64-v3", "x86-64-v4")
-"""Names of such processors that have it; of others, their features say so."""
+"""The names of such processors that have it; for others, the features tell."""
 PASSES = ("always_inliner", "sroa", "new_gvn", "simplify_cfg")
 """All that the text needs, which has its lanes and its order. LLVM's own pipeline takes twice as long for code that is
 no faster, and its vector-combine fails on some vectors of one lane: an assertion of LLVM 22 ends the process."""

@@ -24,8 +24,9 @@ CAREFUL = "--ptxas-options=-O1"
 registers to spare.
 """
 SINCE = {"--no-cache": (12, 9)}
-"""Options that only these versions and later know. NVRTC keeps a cache of its own: what it takes from there has no
-report, and our cache looks at what it reads."""
+"""The first versions that know these options. NVRTC keeps a cache of its own: code from there has no report, and our cache
+verifies its files.
+"""
 
 _P = ctypes.c_void_p
 _TEXTS = ctypes.POINTER(ctypes.c_char_p)
@@ -49,7 +50,7 @@ def compile_cuda(source: str, target: str) -> bytes:
 
 
 def compile_with_report(source: str, target: str) -> tuple[bytes, str]:
-    """The cubin, and what the assembler says of registers and spills; of a second attempt where the first one spills."""
+    """The cubin, and the assembler's report on registers and spills; those of a second attempt if the first one spills."""
     image, report = _compiled(source, target, OPTIONS)
     return _compiled(source, target, (*OPTIONS, CAREFUL)) if spills(report) else (image, report)
 

@@ -98,7 +98,7 @@ class Selection:
     """The kernels of the launches of a module on one target: those of the registry, and generated ones."""
 
     def __init__(self, module: Operation | None, target: str):
-        """`module` holds the bodies; None for what has none."""
+        """`module` holds the bodies; None if there are none."""
         self.target = target
         self._architecture = registry.architecture(target)  # no library shows in generated code
         self._module = module

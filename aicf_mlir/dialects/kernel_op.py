@@ -45,7 +45,7 @@ def tensor_spec(value: SSAValue) -> TensorSpec:
 
 
 def spec_of_type(type_: AnyTensor) -> OperandSpec:
-    """Element type and shape, and where there is a layout what it says."""
+    """Element type and shape, and the strides of a layout if there is one."""
     element = element_name(type_.get_element_type())
     if not shares_block(type_):
         return element, type_.get_shape()

@@ -1,9 +1,8 @@
-"""
-The function attribute `aicf.optimizer`: one dictionary per param group, in the optimizer's order.
+"""The function attribute `aicf.optimizer`: one dictionary per param group, in the optimizer's order.
 
     [{kind = "adam", params = ["0.weight", "0.bias"], amsgrad = false, decoupled = true, maximize = false}]
 
-It says which update is compiled in; what may change between steps is a meta argument of the function.
+It tells which update is compiled in; values that may change between steps are meta arguments of the function.
 """
 
 from __future__ import annotations

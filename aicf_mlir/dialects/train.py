@@ -1,4 +1,4 @@
-"""The train dialect: what the body of a training loop asks for in the middle of a step.
+"""The train dialect: the requests of a training loop's body in the middle of a step.
 
 A step of one loss and one optimizer needs neither op: autodiff appends the gradients, and apply-optimizer the updates. A loop
 body may take several gradients and update between them, so each is an op at its place: `autodiff` puts the gradients in the

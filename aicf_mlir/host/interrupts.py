@@ -1,4 +1,4 @@
-"""Signals that wait: what must happen whole is not left half done by Ctrl-C or a handler that raises."""
+"""Delayed signals: an atomic action is not left half done by Ctrl-C or a handler that raises."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Arithmetic:
         return widen(operand)
 
     def factor(self, operand: Array) -> Array:
-        """An operand, widened, of a product that may round it to TF32: as it is, for the exact product is what it means."""
+        """An operand, widened, of a product that may round it to TF32: unchanged, for its meaning is the exact product."""
         return operand
 
     def factors(self, operands: Sequence[Array], allow_tf32: bool) -> list[Array]:
@@ -34,7 +34,7 @@ class Arithmetic:
         return [*map(self.factor, operands[:2]), *operands[2:]] if allow_tf32 else list(operands)
 
     def round(self, values: Array, element: str) -> Array:
-        """A result of the element type, from what the op computed."""
+        """A result of the element type, from the value that the op computed."""
         return round_to(values, element)
 
     def dtype(self, element: str) -> np.dtype[Any]:

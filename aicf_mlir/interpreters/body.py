@@ -69,7 +69,7 @@ def _logical(function: Function) -> Function:
 
 
 def _fma(x: Array, y: Array, z: Array) -> Array:
-    """X * y + z with the digits that the product alone would lose: what is left of a sum that cancels is exact."""
+    """The sum x * y + z with the digits that the product alone would lose: the rest of a sum that cancels is exact."""
     product = x * y
     (x_high, x_low), (y_high, y_low) = _halves(x), _halves(y)
     lost = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low

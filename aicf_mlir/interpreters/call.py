@@ -45,7 +45,7 @@ class Call:
         return self.attrs.get(name, False) is True
 
     def attr(self, name: str, default: Any) -> Any:
-        """An attribute, or what its absence means."""
+        """An attribute, or the value that its absence means."""
         return self.attrs.get(name, default)
 
 

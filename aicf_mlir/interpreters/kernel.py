@@ -160,7 +160,7 @@ def _by_column(rows: Sequence[Sequence[Array | None]]) -> list[Array]:
 
 
 def _update_by(rule: type[LaunchedRule]) -> Meaning:
-    """The update of many tensors that does to each what the formula of the optimizer says."""
+    """The update of many tensors that applies the formula of the optimizer to each."""
     schema = rule.launch()
     tensors, flags = tensors_of(schema), [row.name for row in schema.attrs if row.type == "bool"]
 

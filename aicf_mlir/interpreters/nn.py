@@ -28,7 +28,7 @@ def detach(op: nn.DetachOp, operands: Operands) -> Array:
 
 
 def custom_gradient(op: nn.CustomGradientOp, operands: Operands) -> tuple[Array, ...]:
-    """The values; the gradient is what differentiation makes of it."""
+    """The values; differentiation defines the gradient."""
     return tuple(operands[: len(op.of)])
 
 

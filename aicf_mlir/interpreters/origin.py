@@ -16,8 +16,7 @@ from aicf_mlir.interpreters.numerics import Array, widen
 def origin_of_non_finite(
     module: ModuleOp, function: func.FuncOp, inputs: Sequence[Array], wanted: SSAValue
 ) -> tuple[SSAValue, Array] | None:
-    """
-    The value that made `wanted` not finite when `function` runs on `inputs`, and what it holds.
+    """The value that made `wanted` not finite when `function` runs on `inputs`, and its contents.
 
     It is the result of an op whose operands on the way are all finite, or an argument. None where `wanted` comes
     out finite.

@@ -62,7 +62,7 @@ def evaluate_plan(
 ) -> dict[str, Array]:
     """One step of `plan` without its memory: the values of all slots afterwards, by symbol of their owner.
 
-    `values` holds the arguments by symbol, and what a step before left. In a plan that verifies, the arenas of
+    `values` holds the arguments by symbol, and the values that an earlier step left. In a plan that verifies, the arenas of
     `run_plan` hold the same bits in every slot that still has a value.
     """
     program = find_program(plan)

@@ -40,7 +40,7 @@ AttributeValue = bool | int | float | str | list[int] | tuple[str, ...]
 """The Python type of an attribute of a kernel op."""
 
 AT_ONCE = "aicf.at_once"
-"""Marks an op that is computed where it stands, for what it reads is large: no launch of others takes it in later."""
+"""A mark of an op that is computed in its place, because its operands are large: no other launch takes it in later."""
 
 
 def to_attribute(value: bool | int | float | str | Sequence[int] | tuple[str, ...]) -> Attribute:

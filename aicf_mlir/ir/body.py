@@ -180,14 +180,14 @@ class Body:
 
     @property
     def dims(self) -> frozenset[int]:
-        """The dimensions whose index it asks for."""
+        """The dimensions whose index it uses."""
         return frozenset(
             line.attr for line in self.lines if line.op == "scalar.index" and isinstance(line.attr, int)
         )
 
     @cached_property
     def digest(self) -> str:
-        """A name for what it computes, the same on every machine."""
+        """A name for its computation, the same on every machine."""
         text = repr(
             (
                 self.args,

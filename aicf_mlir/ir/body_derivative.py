@@ -36,11 +36,10 @@ Rule = (
 
 
 def derivative(body: Body) -> Body:
-    """
-    The body that takes a cotangent for each result, then the operands of `body`, and gives that of each operand.
+    """The body that takes a cotangent for each result, then the operands of `body`, and gives that of each operand.
 
-    Zero for what the results do not depend on. Operands that are no floats have no cotangent: the results are those of
-    the float operands, in order. Raises VerifyException for an operation without a rule.
+    The cotangent is zero for operands that the results do not depend on. Operands that are no floats have no cotangent: the
+    results are those of the float operands, in order. Raises VerifyException for an operation without a rule.
     """
     builder = Builder((*body.result_types, *body.args))
     given = [builder.scalar(number) for number in range(len(builder.args))]

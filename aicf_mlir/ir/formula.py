@@ -307,7 +307,7 @@ def minimum(x: Scalar, y: Scalar | Number) -> Scalar:
 
 
 def power(x: Scalar, y: Scalar | Number) -> Scalar:
-    """X to the power of y."""
+    """Return x to the power of y."""
     return x.apply("math.powf", y)
 
 

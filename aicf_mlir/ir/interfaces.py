@@ -43,7 +43,7 @@ class DifferentiableInPartsInterface(DifferentiableInterface, abc.ABC):
 
 
 class DecomposableInterface(Operation, abc.ABC):
-    """An op that can be written by others: what it has no launch for need not be written again."""
+    """An op that can be written by others: it needs no launch of its own."""
 
     @abc.abstractmethod
     def decompose(self, builder: Builder) -> Sequence[SSAValue]:

@@ -82,7 +82,7 @@ class Layout:
 
     @property
     def overlaps_itself(self) -> bool:
-        """True if two elements may be one place: what nothing can be written to."""
+        """True if two elements may be one place: nothing can be written to it."""
         reach = 1
         for stride, size in sorted((stride, size) for size, stride in self.significant):
             if stride < reach:

@@ -4,7 +4,7 @@
     loc("encoder.3.attn: Linear"("model.py":12:1))         the layer that computes, by its path in the model
     loc(fused["0: Linear"(…), "1: ReLU"(…)])               a launch that stands for several ops, the main one first
 
-Passes hand locations on: a gradient has that of its op, a launch that of what it computes.
+Passes propagate locations: a gradient has that of its op, a launch that of the ops that it computes.
 """
 
 from __future__ import annotations

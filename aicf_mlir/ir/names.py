@@ -1,4 +1,4 @@
-"""Names of values: what the text calls them, and what to call those that nobody has named."""
+"""Names of values: their names in the text, and the names for unnamed ones."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class WrappingPrinter(ElidingPrinter):
         return self._current_column + len(self._held)
 
     def print_string(self, text: str, *, indent: int | None = None) -> None:
-        """Print `text`; spaces and ` : ` at its end wait for what follows."""
+        """Print `text`; spaces and ` : ` at its end wait for the next text."""
         if self._flat:
             super().print_string(text, indent=indent)
             return
@@ -149,7 +149,7 @@ class WrappingPrinter(ElidingPrinter):
         super()._print_new_line(indent, print_message)
 
     def _break(self) -> None:
-        """Go on at the next line; what waits begins it."""
+        """Go on at the next line; waiting text begins it."""
         waiting, self._held = self._held.strip(), ""
         with self.indented():
             self._print_new_line()

@@ -18,7 +18,7 @@ def shown_path(path: str) -> str:
 
 
 def read_text(open_input: Callable[[], AbstractContextManager[BinaryIO]], name: str) -> Source:
-    """The text of what `open_input` opens, called `name`; raises `LocatedError` for what is not text."""
+    """The text of the file that `open_input` opens, called `name`; raises `LocatedError` if it is not text."""
     try:
         with open_input() as file:
             data = file.read(MAX_BYTES + 1)

@@ -129,7 +129,7 @@ def segments(
 
 @dataclass(frozen=True)
 class Use:
-    """One use of an op: what its rules and its kernels depend on."""
+    """One use of an op: everything that its rules and its kernels depend on."""
 
     op: str
     inputs: tuple[OperandSpec, ...]

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from xdsl.ir import Operation
 
 Note = tuple[Operation, str]
-"""An op that explains a remark, and what it does there."""
+"""An op that explains a remark, and its part in it."""
 
 Listener = Callable[[Operation, str, tuple[Note, ...]], None]
 """Called while the op still stands in the module: a pass may erase it later."""

@@ -1,4 +1,4 @@
-"""THE table of roles: what a tensor of a step is for, and with that whether a step may change it.
+"""THE table of roles: the purpose of a tensor of a step, and so the permission of a step to change it.
 
 Everything that treats roles differently derives its list from here: the signature of a function, the slots, arenas
 and rules of a plan, what several plans share, snapshots, checkpoints and certificates. So a role that a step
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 STATUS = "status"
-"""The role of what the checks of a step say."""
+"""The role of the result of a step's checks."""
 
 
 class Access(Enum):

@@ -19,8 +19,8 @@ from aicf_mlir.ir.formula import Builder
 def written(body: Body, operands: Sequence[str], results: Sequence[str]) -> Body:
     """`body` with results that hold to the rule; `operands` and `results` are element types, that of a sum is "".
 
-    A result that the body reads on as it is, such as a mean that is a part of its variance, is another value than the
-    rounded one that the launch gives: it is rounded by the body itself.
+    A result that the body reads unrounded, such as a mean that is a part of its variance, is another value than the rounded one
+    that the launch gives: the body itself rounds it.
     """
     if not any(element in NARROW for element in results):
         return body

@@ -1,5 +1,4 @@
-"""
-The signature of a step: what each argument and result of the function is for, and the user's name for it.
+"""The signature of a step: the purpose of each argument and result of the function, and the user's name for it.
 
     func.func @step(%w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "0.weight"}, ...)
         -> (tensor<f32> {aicf.role = "loss", aicf.name = "loss"}, ...)
@@ -46,12 +45,12 @@ updates anything until the host has seen it and written zeros.
 """
 
 STATUS_TYPE: TensorType[Attribute] = TensorType(i64, (3,))
-"""The code of the check that failed, or 0; the position of the element that made it fail; what stands there."""
+"""The code of the check that failed, or 0; the position of the element that made it fail; the value of this element."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """Role and name of one argument or result, empty where the text has none; `rest` is what else it has."""
+    """Role and name of one argument or result, empty if the text has none; `rest` are its other entries."""
 
     role: str = ""
     name: str = ""
@@ -205,8 +204,7 @@ def label_arguments(function: func.FuncOp, added: Sequence[Label]) -> None:
 
 
 def set_results(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) -> None:
-    """
-    Return these values, under these labels, instead of what `function` returned.
+    """Return these values, under these labels, instead of the results of `function`.
 
     An update whose name belongs to one argument only is written without the role of that argument.
     """

@@ -1,4 +1,4 @@
-"""Everything that must hold between passes: what xDSL's `verify` checks, and what it does not."""
+"""All rules that hold between passes: those that xDSL's `verify` checks, and those that it does not."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Verifier:
         return touched
 
     def _verify(self, op: Operation, touched: Collection[int]) -> None:
-        """Verify `op` and what it holds, as far as that is needed."""
+        """Verify `op` and its contents, as far as needed."""
         changed = id(op) in touched
         if not changed and op.regions and op.has_trait(IsolatedFromAbove):
             return

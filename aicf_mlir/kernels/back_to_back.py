@@ -162,7 +162,7 @@ class BackToBackKernel(Kernel):
 
     @cached_property
     def values(self) -> tuple[tuple[int, Yield], ...]:
-        """All values that bodies give, each with its link: what ("y", number) counts."""
+        """All values that bodies give, each with its link: the values that ("y", number) counts."""
         return tuple((number, made) for number, link in enumerate(self.links) for made in link.yields)
 
     def first_value(self, link: int) -> int:

@@ -1,4 +1,4 @@
-"""A rowwise kernel with column sums in parts: what generators have code for.
+"""A rowwise kernel with column sums in parts that generators have code for.
 
     apart      a colwise kernel of the sums, then a rowwise one of all else: any shape; both read the operands
     together   a rowwise kernel that says which values it feeds to sums as it walks, and the colwise kernel whose
@@ -39,7 +39,7 @@ class PartKernel(Kernel):
 
 @dataclass(frozen=True)
 class Together:
-    """One walk over the rows, and what follows from the sums of their columns."""
+    """One walk over the rows, and the values that follow from the sums of their columns."""
 
     rows: PartKernel
     """The kernel of the rows, with all operands that the sums depend on."""
@@ -66,7 +66,7 @@ def together(kernel: Kernel) -> Together:
 
 
 def _rows(kernel: Kernel, fed: Sequence[int]) -> tuple[PartKernel, tuple[int, ...]]:
-    """All but the column sums, and what the values `fed` are called there."""
+    """All but the column sums, and the new numbers of the values `fed`."""
     body = kernel.body
     results = [number for number in range(len(body.results)) if not kernel.is_column(number)]
     builder = Builder(body.args)
@@ -82,7 +82,7 @@ def _rows(kernel: Kernel, fed: Sequence[int]) -> tuple[PartKernel, tuple[int, ..
 
 
 def _columns(kernel: Kernel) -> tuple[PartKernel, list[int]]:
-    """The column sums with what follows from them, and by reduction the value of the body of `kernel` that it takes."""
+    """The column sums with the values that follow from them, and by reduction the value of the body of `kernel` that it takes."""
     body, first = kernel.body, len(kernel.body.args)
     results = [number for number in range(len(body.results)) if kernel.is_column(number)]
     needed = {body.results[number] for number in results}

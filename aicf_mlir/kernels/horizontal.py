@@ -1,4 +1,4 @@
-"""Launches of which none reads what another gives, as one: members of several kinds, each with its part of one body.
+"""Independent launches as one: members of several kinds, each with its part of one body.
 
 The body has the arguments of the first member, then those of the second, and its results alike; the text says whose they are:
 
@@ -74,7 +74,7 @@ def text_of(members: Iterable[Member]) -> str:
 
 
 def joined(bodies: Sequence[Body]) -> Body:
-    """One body with the arguments, the lines and the results of all: what two share stands twice, as in each by itself."""
+    """One body with the arguments, the lines and the results of all: lines that two share appear twice, as in each by itself."""
     count = sum(len(body.args) for body in bodies)
     lines, results, first = list[Line](), list[int](), 0
     for body in bodies:

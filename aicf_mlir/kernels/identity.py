@@ -21,7 +21,7 @@ def kernel_id(kernel: Any, generator: int) -> str:
 def written(value: object, aligned: bool) -> str:
     """A value as text; a body by its digest, a tensor without its alignment for code that takes every address.
 
-    TypeError for what has no order of its own, or no text that is the same on every machine.
+    TypeError for a value that has no order of its own, or no text that is the same on every machine.
     """
     if isinstance(value, Body):
         return value.digest

@@ -351,8 +351,8 @@ def strides_along(kernel: Kernel, dim: int) -> Iterator[int]:
 class Phase:
     """A part of a launch that starts when the one before is complete.
 
-    On the CPU `function(operands, begin, end)` is called for ranges of `count` items that may run side by side, of
-    `grain` items each; a range never changes what is computed. On CUDA it is a grid of `count` blocks.
+    On the CPU `function(operands, begin, end)` is called for ranges of `count` items that may run in parallel, of `grain` items
+    each; a range never changes the results. On CUDA it is a grid of `count` blocks.
     """
 
     function: str

@@ -50,7 +50,7 @@ class Product:
 
     @property
     def element(self) -> str:
-        """The element type of z: what the terms are summed in."""
+        """The element type of z, which the terms are summed in."""
         return COMPUTE[self.a.element]
 
     @property

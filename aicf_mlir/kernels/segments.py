@@ -112,7 +112,7 @@ class SegmentedKernel(Kernel, abc.ABC):
         return frozenset(self._pairs())
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
-        """Each segment by itself: no other one reads or writes what it does."""
+        """Pairs of each segment by itself: no other segment reads or writes its memory."""
         for number, part in enumerate(self.parts):
             for result, operand in part.in_place:
                 yield number * self.written + result, number * self.read + operand
@@ -137,7 +137,7 @@ class EachKernel(SegmentedKernel):
 
     @cached_property
     def longest(self) -> Kernel:
-        """All segments as one map over as many points as the longest has: what the text of every segment is made of."""
+        """All segments as one map over as many points as the longest has: the text of every segment is made from it."""
         results = self._common([part.results for part in self.parts])
         return Kernel("map", self.target, self.body, (max(self.counts),), 0, self.common, results)
 
@@ -161,7 +161,7 @@ class RowEachKernel(SegmentedKernel):
 
     @cached_property
     def longest(self) -> Kernel:
-        """One row as long as the longest, of two elements or more: what the text of every segment is made of."""
+        """One row as long as the longest, of two elements or more: the text of every segment is made from it."""
         count = max(2, *self.counts)
         operands = tuple(Tensor(t.element, (count,), t.strides, t.alignment) for t in self.common)
         return Kernel("rowwise", self.target, self.body, (count,), 1, operands, self.of_segment(0)[1])

@@ -56,7 +56,7 @@ class Display(Protocol):
     """True if numbers are waited for: where it is shown so seldom that this costs nothing."""
 
     def due(self, state: State) -> bool:
-        """True to show it now; asked after each step."""
+        """True if it is to be shown now; called after each step."""
         ...
 
     def show(self, state: State) -> None:
@@ -64,7 +64,7 @@ class Display(Protocol):
         ...
 
     def close(self, state: State, finished: bool) -> None:
-        """Leave what is shown last on a line of its own; `finished`: the loop has come to its end."""
+        """Leave the last shown text on a line of its own; `finished`: the loop has come to its end."""
         ...
 
 

@@ -61,7 +61,7 @@ class Progress(Generic[T]):
             self._close(state, shown, finished)
 
     def _refresh(self, state: State, shown: Display) -> None:
-        """Show what is known now, and begin to read what will be."""
+        """Show the known values, and begin to read the next ones."""
         state.note()
         if self._readings is None or shown.waits:
             self._readings = Readings(self._latest())
@@ -100,13 +100,13 @@ def progress(
         for batch in aicf_mlir.progress(loader, step):
             step.replay(inputs=batch)
 
-    Each turn of the loop counts as one step. `total` is their number where `batches` has no length; without either no time is
-    said. `set_postfix` of what is returned adds other numbers, as that of tqdm. On a terminal it is a bar of tqdm, or one line
-    of text where tqdm is not installed; where stderr is no terminal nothing is written, or with `show=True` eight lines in all
-    (without a total, one every ten seconds); with `show=False` nothing is.
+    Each turn of the loop counts as one step. `total` is their number if `batches` has no length; without either no time is shown.
+    `set_postfix` of the result adds other numbers, as that of tqdm. On a terminal it is a bar of tqdm, or one line of text if
+    tqdm is not installed. If stderr is no terminal nothing is written, or with `show=True` eight lines in all (without a total,
+    one every ten seconds); with `show=False` nothing is.
 
-    It does not hold up the loop: four times a second it looks at what has been computed by then. Only for the last numbers,
-    and for those in whole lines, the device is waited for.
+    It does not delay the loop: four times a second it shows the values that are computed by then. It waits for the device only
+    for the last numbers, and for those in whole lines.
 
     Raises BindError for batches that cannot be iterated, a total that is no number of steps and a step that was not compiled.
     """

@@ -36,7 +36,7 @@ class Readings:
         return all(event.query() for event in self._events)
 
     def text(self) -> str:
-        """`loss 0.2513  lr 0.001`. Waits for what is not known yet."""
+        """The values as text, `loss 0.2513 lr 0.001`. Waits for values that are not known yet."""
         for event in self._events:
             event.synchronize()
         return "  ".join(f"{name} {_text(value)}" for name, value in self._values.items())

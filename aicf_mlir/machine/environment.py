@@ -76,7 +76,7 @@ def threads() -> int | None:
 
 
 def cpu_level(built: Collection[str]) -> str | None:
-    """The one of the CPU kernels of this build that is asked for; None where none is."""
+    """The CPU kernels of this build that are requested; None if there is no request."""
     value = os.environ.get(CPU_LEVEL)
     if value is not None and value not in built:
         refuse(CPU_LEVEL, f"one of {', '.join(built)} in this build", value)
@@ -111,5 +111,5 @@ def check() -> None:
 
 
 def refuse(name: str, expected: str, got: str) -> NoReturn:
-    """Say what a variable may be."""
+    """Raise the error with the possible values of a variable."""
     raise SettingError(f"{name}: expected {expected}, got {got!r}")

@@ -1,9 +1,9 @@
-"""Files that nobody but this user and root can have written, for what is loaded as code. The rules are those of ssh.
+"""Files that nobody but this user and root can have written, for files that are loaded as code. The rules are those of ssh.
 
-A file is trusted if it is a regular file, owned by this user or by root, that neither group nor others may write. The same
-holds for each folder on the way to it, from the root of the file system. A folder that others may write is trusted only if it is
-sticky, as /tmp: there nobody can replace what another owns. A symbolic link to a folder is followed if this user or root made it.
-All is looked at through open descriptors, so nothing can be exchanged between the look and the use.
+A file is trusted if it is a regular file, owned by this user or by root, that neither group nor others may write. The same holds
+for each folder on the way to it, from the root of the file system. A folder that others may write is trusted only if it is
+sticky, as /tmp: there nobody can replace another owner's files. A symbolic link to a folder is followed if this user or root made
+it. All checks go through open descriptors, so nothing can be exchanged between the check and the use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class UntrustedError(Exception):
-    """Somebody else may have written a file; says which path is to blame, why, and what to do."""
+    """Somebody else may have written a file; the message has the path, the reason, and the remedy."""
 
     def __init__(self, path: str, reason: str, remedy: str):
         super().__init__(f"{path} {reason}; {remedy}")

@@ -36,7 +36,7 @@ class CompiledMethods(torch.nn.Module):
 
     @property
     def compiled_step(self) -> CompiledTrainStep:
-        """The compiled step, for what has no method here: meta, state, ir, …; StateError before compile."""
+        """The compiled step, for members without a method here: meta, state, ir, …; StateError before compile."""
         step: CompiledTrainStep | None = vars(self).get(_STEP)
         if step is None:
             raise StateError(
@@ -65,7 +65,7 @@ class CompiledMethods(torch.nn.Module):
         return self.compiled_step.snapshot()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Put back what `snapshot` holds, bit for bit."""
+        """Restore the contents of `snapshot`, bit for bit."""
         self.compiled_step.restore(snapshot)
 
     def __getstate__(self) -> dict[str, Any]:

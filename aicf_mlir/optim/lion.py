@@ -14,8 +14,8 @@ class Lion(torch.optim.Optimizer):
     """Algorithm 2 of the paper: the sign of a moving average of gradients, and decoupled weight decay, as AdamW has it.
 
     `params` may be a module. `lr` is about a tenth of that of AdamW, `weight_decay` ten times that. The state of a parameter is
-    its `exp_avg`. Raises ValueError for what torch's optimizers raise it for: an `lr` or a `weight_decay` below 0, betas that
-    are not from 0 to below 1.
+    its `exp_avg`. Raises ValueError in the same cases as torch's optimizers: an `lr` or a `weight_decay` below 0, betas that are
+    not from 0 to below 1.
     """
 
     def __init__(

@@ -97,7 +97,7 @@ CLASSES: tuple[tuple[TorchClass, type[UpdateRule]], ...] = tuple(
 
 
 def merged(rows: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Each name of the rows once, before what it precedes in its own row."""
+    """Each name of the rows once, before the names that it precedes in its own row."""
     names: list[str] = []
     for row in rows:
         place = len(names)

@@ -20,7 +20,7 @@ from aicf_mlir.ir.signature import (
 from aicf_mlir.optimizers.values import Values
 
 ADDED = ("state", "meta")
-"""The roles of what the step gets as new arguments; a parameter is there already, and an input is its gradient."""
+"""The roles of the values that the step gets as new arguments; a parameter is there already, and an input is its gradient."""
 
 
 def inline_update(values: Values, symbol: str, gradients: Mapping[str, SSAValue], before: Operation) -> None:

@@ -46,7 +46,7 @@ class PointwiseRule(UpdateRule):
     """The update of a parameter by one kind of optimizer, element by element.
 
     `COMBINED` has the hyperparameters, `step` (with this one) and the `VECTORS` by name, all of f64; the new `VECTORS` are among
-    what it gives. `UPDATED` has p, g, the states and the rest by name, and gives the new p and states.
+    its results. `UPDATED` has p, g, the states and the rest by name, and gives the new p and states.
     """
 
     COUNTS_IN_STATE = True
@@ -125,7 +125,7 @@ class PointwiseOp(OptimOp, GeneratedInterface, abc.ABC):
     flags = prop_def(ArrayAttr[StringAttr], default_value=ArrayAttr[StringAttr]([]))
 
     def update_rule(self) -> PointwiseRule:
-        """The rule with its flags. Raises VerifyException where there is none such."""
+        """The rule with its flags. Raises VerifyException if there is none."""
         from aicf_mlir.optimizers import KINDS
 
         known = [name for name, rule in KINDS.items() if issubclass(rule, PointwiseRule)]
@@ -151,8 +151,7 @@ class PointwiseOp(OptimOp, GeneratedInterface, abc.ABC):
 
 @irdl_op_definition
 class ScalarsOp(PointwiseOp):
-    """
-    step' = step + 1 and the other counters of each parameter of a group, and what its update reads of the group.
+    """The op of step' = step + 1 and the other counters of each parameter of a group, and of the scalars that its update reads.
 
     Operands: the counters, tensor<nxf32> each, then the hyperparameters. Results: the new counters, then the scalars,
     tensor<nxf32> or tensor<nxf64> each.

@@ -73,7 +73,7 @@ class Flag:
     name: str
     key: str
     optional: bool = False
-    """Older torch has no such entry."""
+    """True if older torch has no such entry."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class UpdateRule(abc.ABC):
     REFUSED: ClassVar[Mapping[str, str]] = {
         "differentiable": "differentiable=True, which is not supported; use False"
     }
-    """Entries of a param group that must be false or missing, and what is said of one that is not."""
+    """Entries of a param group that must be false or missing, and the message for one that is not."""
     CORRECTIONS: ClassVar[tuple[Correction, ...]] = ()
     """The values that `advance` computes for each parameter in addition to its counter."""
     COUNTS_IN_STATE: ClassVar[bool] = False
@@ -237,7 +237,7 @@ class UpdateRule(abc.ABC):
     Its arguments are the scalars that are there and the flags.
     """
     UPDATED: ClassVar[Callable[..., dict[str, Scalar]] | None] = None
-    """The results by name, of the tensors that are there, the gradient among them, of what `COMBINED` gives, and of the flags."""
+    """The results by name, of the tensors that exist, the gradient among them, of the results of `COMBINED`, and of the flags."""
 
     # ---- what it refuses ----
 

@@ -17,7 +17,7 @@ class OptimizerSlot:
     name: str
     """The name of the hyperparameter, or torch's name of the state."""
     owner: str | None = None
-    """The parameter that a state belongs to; None for what the whole group has."""
+    """The parameter that a state belongs to; None for a slot of the whole group."""
     counts: bool = field(default=False, compare=False)
     """True if it is a vector with a number of each parameter's state."""
 

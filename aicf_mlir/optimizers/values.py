@@ -26,7 +26,7 @@ class Values:
         self._replaced: dict[Key, None] = {}
 
     def added(self, label: Label, type: Attribute, hint: str | None, who: str) -> SSAValue:
-        """The value now of an argument that the updates add: a new one at the first step, later what that has left.
+        """The current value of an argument that the updates add: a new one at the first step, later the last update.
 
         Raises VerifyException where the function had one of this name from the start; `who` would add it.
         """

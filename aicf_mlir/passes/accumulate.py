@@ -100,7 +100,7 @@ class Accumulation:
             use.operation.operands[use.index] = share
 
     def write(self) -> None:
-        """Repeat the body, and return means, what has been carried on, and the outputs of each."""
+        """Repeat the body, and return means, carried values, and the outputs of each."""
         inputs = self.inputs()
         carried: dict[SSAValue, SSAValue] = {}
         """The current value of each argument that a body updates."""
@@ -150,7 +150,9 @@ class Accumulation:
         return found
 
     def repeat(self, number: int, values: dict[SSAValue, SSAValue]) -> dict[SSAValue, SSAValue]:
-        """The body once more at the end of the function, with other values for some; what each value is in it."""
+        """Repeat the body once more at the end of the function, with other values for some; return the new value of each
+        value.
+        """
         if number == 0:
             return {}
         end = return_op(self.function)
@@ -202,7 +204,7 @@ class Accumulation:
 
 
 def numbered(label: Label, number: int) -> Label:
-    """The label of what belongs to one micro-batch: `x.1`."""
+    """The label of a value that belongs to one micro-batch: `x.1`."""
     return replace(label, name=f"{label.name}.{number}")
 
 

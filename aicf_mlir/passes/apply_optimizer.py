@@ -110,7 +110,7 @@ class ApplyOptimizerPass(_Chosen):
         set_results(function, [*kept, *values.updates()])
 
     def update_asked(self, function: func.FuncOp, asked: Sequence[UpdateOp]) -> None:
-        """Put the updates in the place of each op that asks for them."""
+        """Put the updates in the place of each op that requests them."""
         if self.keep_grads:
             refuse(function, "keep-grads is for a step of one loss; let the loop body return what it needs")
         named = [name.data for op in asked for name in op.names]

@@ -37,7 +37,7 @@ from aicf_mlir.ir.signature import (
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 
 SCALE = "loss_scale"
-"""The name, among the buffers, of what a loss is multiplied by before it is differentiated."""
+"""The name, among the buffers, of the factor of a loss before it is differentiated."""
 
 CUTS = (nn.DetachOp, BackwardOp, UpdateOp)
 """Ops that no gradient flows through."""
@@ -45,13 +45,12 @@ CUTS = (nn.DetachOp, BackwardOp, UpdateOp)
 
 @dataclass(frozen=True)
 class AutodiffPass(ModulePass):
-    """
-    Append the gradient of the result with the role "loss" to the results of every function that is not private.
+    """Append the gradient of the result with the role "loss" to the results of every function that is not private.
 
-    One result {aicf.role = "grad", aicf.name = NAME} per argument with the role "param" that reaches the
-    loss, in argument order. New ops carry the location of the op that they differentiate; the gradient of %x is %dx.
-    In a function with train.backward each of these gives way to the gradients that it asks for, and no result is appended.
-    Each nn.detach and nn.custom_gradient has then done its work, and gives way to its operands.
+    One result {aicf.role = "grad", aicf.name = NAME} per argument with the role "param" that reaches the loss, in argument order.
+    New ops carry the location of the op that they differentiate; the gradient of %x is %dx. In a function with train.backward
+    each of these is replaced by the gradients that it requests, and no result is appended. Each nn.detach and nn.custom_gradient
+    is no longer needed then, and is replaced by its operands.
 
     Options:
       scaled: differentiate the loss times a number, the new last argument, buffer "loss_scale", of f32
@@ -67,7 +66,7 @@ class AutodiffPass(ModulePass):
 
 
 def differentiate(function: func.FuncOp, scaled: bool = False) -> None:
-    """Append the gradients to the results of one function; or put them where it asks for them, as a loop body does."""
+    """Append the gradients to the results of one function; or put them where it requests them, as a loop body does."""
     if asked := [op for op in function.body.block.ops if isinstance(op, BackwardOp)]:
         differentiate_asked(function, asked, scaled)
     else:
@@ -78,7 +77,9 @@ def differentiate(function: func.FuncOp, scaled: bool = False) -> None:
 
 
 def differentiate_asked(function: func.FuncOp, asked: Sequence[BackwardOp], scaled: bool) -> None:
-    """Put the gradients in the place of each op that asks for them, the last first: those before are still constants to it."""
+    """Put the gradients in the place of each op that requests them, the last first: the earlier ones are still constants to
+    it.
+    """
     if scaled:
         refuse(
             function, f"@{function.sym_name.data} asks for its gradients itself; scale the loss in its body"
@@ -133,7 +134,7 @@ def differentiate_loss(function: func.FuncOp, scaled: bool) -> None:
 
 
 def scale_argument(function: func.FuncOp) -> SSAValue:
-    """A new argument: what the loss is multiplied by."""
+    """A new argument: the factor of the loss."""
     if ("buffer", SCALE) in argument_keys(function):
         refuse(
             function,
@@ -246,13 +247,13 @@ class Backward:
                 op.location = source.location
 
     def name(self) -> None:
-        """Name what has no name yet: cotangents after their values, everything else after its op."""
+        """Name the values without a name: cotangents after their values, everything else after its op."""
         for value, cotangent in self.cotangents.items():
             name_gradient(cotangent, value)
         name_after_op(self.emitted)
 
     def erase_unused(self) -> None:
-        """Erase what was emitted for operands that need no gradient."""
+        """Erase the ops that were emitted for operands that need no gradient."""
         for op in reversed(self.emitted):
             if not any(result.uses for result in op.results):
                 op.detach()

@@ -134,7 +134,7 @@ class Clipping(Emitter):
         return argument
 
     def expect_new(self, what: str, name: str, is_there: bool) -> None:
-        """Refuse a function that has what is added under this name."""
+        """Refuse a function that already has an item with this name."""
         if is_there:
             where = self.function.sym_name.data
             refuse(

@@ -21,7 +21,7 @@ DEEPEST = 32
 
 @dataclass(frozen=True)
 class DecomposePass(ModulePass):
-    """Replace ops that `lower` has no rule for by what they are made of, at their location."""
+    """Replace ops that `lower` has no rule for by their parts, at their location."""
 
     name = "decompose"
 

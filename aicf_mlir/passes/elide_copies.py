@@ -64,7 +64,7 @@ def sources(value: SSAValue) -> Iterator[Source]:
 
 
 def erase_way(op: Operation | Block) -> None:
-    """Erase `op`, and what it alone has read, as far as these move elements that nothing reads any more."""
+    """Erase `op` and the ops that only it reads, as far as they move elements that nothing reads any more."""
     while (
         isinstance(op, Operation)
         and is_move(op)
@@ -149,7 +149,7 @@ class CopyElision:
         return ""
 
     def write_parts(self, join: kernel.JoinOp) -> None:
-        """Have a launch write all results that are parts of `join` at once: asked one by one, many take long."""
+        """Have a launch write all results that are parts of `join` at once: one by one, many queries take long."""
         parts: dict[Operation, list[tuple[SSAValue, OpResult, Layout]]] = {}
         for value in join.inputs:
             copy = value.owner
@@ -232,7 +232,7 @@ class CopyElision:
 def meet_in(block: SSAValue, place: Layout, writer: Operation, readers: Sequence[Operation]) -> bool:
     """True if a launch would use two parts of `block` whose bytes interleave, one of them to write.
 
-    Kernels are asked for bytes, not for elements. `place` is what `writer` writes.
+    Kernels are queried in bytes, not in elements. `place` is the memory that `writer` writes.
     """
     touched = [value for value in (*writer.operands, *writer.results) if kernel.block_of(value) is block]
     used = [layout_of(tensor_type(value)) for value in touched]
@@ -248,7 +248,7 @@ def apart(place: Layout, parts: Sequence[SSAValue]) -> bool:
 def writer_of(copy: KernelOp) -> tuple[OpResult, Layout, Operation] | None:
     """The launch result that `copy` moves, the layout it would need to be in place at once, and its first move.
 
-    None where the moves between leave elements out, or repeat some, or something else reads what is between.
+    None if the moves between leave elements out, or repeat some, or something else reads a value between.
     """
     place: Layout | None = layout_of(tensor_type(copy.results[0]))
     move: Operation = copy

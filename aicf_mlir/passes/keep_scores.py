@@ -19,7 +19,7 @@ from aicf_mlir.dialects.nn.composed_attention import Composed
 from aicf_mlir.ir.properties import is_true
 
 SHORTEST = 128
-"""Causal keys from which on the CPU gains by what it skips."""
+"""The number of causal keys from which on the CPU gains by the keys that it skips."""
 MOST_SCORES = 1 << 22
 """Scores that the CPU keeps for the gradient."""
 
@@ -53,7 +53,7 @@ def keeps_scores(op: nn.AttentionOp, target: str) -> bool:
 
 
 def is_gradient(op: Operation, attention: nn.AttentionOp) -> bool:
-    """True if it is the gradient of `attention`: then nobody else asks for what is kept of the rows."""
+    """True if it is the gradient of `attention`: then no other op needs the kept values of the rows."""
     return (
         isinstance(op, nn.AttentionGradOp)
         and (op.out, op.largest, op.total) == tuple(attention.results)

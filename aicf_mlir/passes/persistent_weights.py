@@ -111,7 +111,9 @@ class Keeper:
         return names[0] if len(names) == 1 and self.slots[names[0]].layout is None else None
 
     def with_copies(self, update: LaunchOp, written: Mapping[Cast, str]) -> LaunchOp | None:
-        """A launch that does what `update` does and writes the results of casts, whose sources it calls so; None without one."""
+        """A launch that does the work of `update` and writes the results of casts, whose sources it names so; None without
+        one.
+        """
         by_source = {source: self.seen_as(cast.result, source) for cast, source in written.items()}
         if not by_source or len(by_source) < len(written):
             return None

@@ -27,7 +27,7 @@ from aicf_mlir.passes import get_all_passes
 
 @dataclass(frozen=True)
 class StockPass:
-    """A pass of xDSL: where it is, and what it does in our words."""
+    """A pass of xDSL: its module, and its description in our words."""
 
     module: str
     class_name: str

@@ -118,7 +118,7 @@ def temporaries(program: ProgramOp) -> list[Block]:
 def place_temporaries(
     program: ProgramOp, blocks: Sequence[Block], others: int, more: float, small: int
 ) -> tuple[dict[str, int], int]:
-    """Offsets of the temporaries, and the bytes that they take; `others` is what all else takes."""
+    """The offsets of the temporaries, and the bytes that they take; `others` are the bytes of everything else."""
     in_order = place_blocks(blocks)
     if not any(launch.branch_number for launch in program.launches):
         return in_order
@@ -155,7 +155,7 @@ def write_places(slots: Mapping[str, SlotOp], role: str, offsets: Mapping[str, i
 
 
 def plan(program: ProgramOp, more: float = MORE, small: int = SMALL) -> None:
-    """Write arenas, offsets, live ranges, peak, and the order that shared memory asks for."""
+    """Write arenas, offsets, live ranges, peak, and the order that shared memory requires."""
     slots = program.slots
     for arena in program.arenas.values():
         arena.detach()

@@ -32,7 +32,7 @@ GROWTH, SKIPPED = "loss_scale.growth", "loss_scale.skipped"
 """The names, among the buffers, of the steps since the scale has changed, and of the number of steps with an overflow."""
 
 FINITE = "all_finite"
-"""The name, among the outputs, of whether the step has no overflow."""
+"""The name, among the outputs, of the flag that is true if the step has no overflow."""
 
 
 @dataclass(frozen=True)

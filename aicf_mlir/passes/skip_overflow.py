@@ -1,4 +1,6 @@
-"""A step whose scaled gradients overflow changes neither parameter nor optimizer state: what it would write is not taken."""
+"""Skip a step whose scaled gradients overflow: it changes neither parameter nor optimizer state, since its updates are not
+taken.
+"""
 
 from __future__ import annotations
 

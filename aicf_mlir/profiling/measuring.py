@@ -1,4 +1,4 @@
-"""Runs an executor to measure it, and joins what it says with the text of its plan."""
+"""Runs an executor to measure it, and joins its measurements with the text of its plan."""
 
 from __future__ import annotations
 

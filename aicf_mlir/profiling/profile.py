@@ -53,7 +53,7 @@ class LaunchProfile:
     op: str
     kernel_id: str
     kernel: str
-    """The kernel id, with what the kernel has chosen in brackets, as the runtime says that it ran."""
+    """The kernel id, with the choices of the kernel in brackets, as the runtime reports that it ran."""
     source: tuple[Source, ...]
     nbytes: int
     """Read and written."""
@@ -122,7 +122,7 @@ class Profile:
         return sum(launch.seconds for launch in self.launches)
 
     def table(self, order: Literal["time", "plan"] = "time") -> str:
-        """The launches, the longest first or in the order of the plan; then what each op and each layer takes."""
+        """The launches, the longest first or in the order of the plan; then the time of each op and each layer."""
         return table(self, order)
 
     def __str__(self) -> str:
@@ -158,7 +158,7 @@ class Profile:
 
 
 def _write(path: str | os.PathLike[str], document: str) -> None:
-    """JSON as UTF-8; what has none, as the name of a source file of other bytes, as JSON's own escapes."""
+    """Write JSON as UTF-8; characters without UTF-8, as in the name of a source file of other bytes, as JSON's own escapes."""
     write_file(path, f"{document}\n".encode(errors="backslashreplace"))
 
 

@@ -1,9 +1,9 @@
 """The rates that this machine reaches with the kernels of the plans: bytes a second of a copy, operations a second of a product.
 
 Both are launches of the runtime, measured by the marks that measure a step: `copy` between two arenas that no cache holds, and
-`gemm` of square matrices of a few sizes, for each element type when a plan first has it, "tf32" for f32 that may be rounded.
-Each runs some times and the fastest counts, for a floor is what can be reached. They are measured once in a process for a device
-and a number of threads.
+`gemm` of square matrices of a few sizes. They are measured for each element type when a plan first has it, "tf32" for f32 that
+may be rounded. Each runs some times and the fastest counts, for a floor is the best possible time. They are measured once in a
+process for a device and a number of threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The times of launches in the JSON of a profile, for what goes on with them."""
+"""The times of launches in the JSON of a profile, for further processing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from aicf_mlir.profiling.profile import VERSION
 def times_of(source: Source, program: ProgramOp) -> dict[str, float]:
     """The seconds of each launch of `program` by its symbol, of the profile in `source`.
 
-    Raises LocatedError for what is no profile of this version, PlanError for the profile of another plan: another launch, or
-    another kernel or size of one.
+    Raises LocatedError if it is no profile of this version, PlanError for the profile of another plan: another launch, or another
+    kernel or size of one.
     """
     document = _document(source)
     measured = {row["launch"].removeprefix("@"): row for row in document["launches"]}

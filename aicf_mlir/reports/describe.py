@@ -1,4 +1,4 @@
-"""The standard description of launches: what each reads and writes, how, and for which line of the user's.
+"""The standard description of launches: the tensors that each reads and writes, its method, and the user's line.
 
 `describe` takes a module of launches, a plan or one of the stages `lowered`, `fused` and `kernel`; `to_table` and `to_json` print
 what it found. The JSON is one object, stable from version to version; keys are added, never changed while `version` stays:
@@ -125,7 +125,7 @@ def describe(module: ModuleOp | ProgramOp) -> tuple[Description, ...]:
 
 
 def to_json(launches: Sequence[Description], told: Mapping[str, str | None] | None = None) -> str:
-    """The description as JSON, two columns of indent a level; `told` is what there is to say of all of it."""
+    """The description as JSON, two columns of indent a level; `told` are the facts about the whole."""
     known = {key: text for key, text in (told or {}).items() if text is not None}
     document = {"version": VERSION, **known, "launches": [asdict(launch) for launch in launches]}
     return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)

@@ -34,7 +34,7 @@ MAX_DEPTH = 2 * MAX_NESTING + 8
 
 
 class Budget:
-    """Counts what one parser uses; `refuse` gets a message when it is too much, and raises."""
+    """Counts the resources that one parser uses; `refuse` gets a message when they are too much, and raises."""
 
     def __init__(self, refuse: Callable[[str], NoReturn]):
         self._refuse = refuse
@@ -78,7 +78,7 @@ class Budget:
             )
 
     def define(self, name: str, value: Attribute) -> None:
-        """Remember what the alias `name` stands for; the caller keeps `value` alive."""
+        """Remember the value of the alias `name`; the caller keeps `value` alive."""
         size, depth = self._measure(value, 0)
         if depth > MAX_DEPTH:
             self._refuse(f"alias {name} expands to {size:,} attributes, nested {depth} levels deep")

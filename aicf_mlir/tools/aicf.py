@@ -1,6 +1,6 @@
-"""`aicf info`: what this installation is and runs on, for a report of a fault; `aicf kernels`; `aicf --version`.
+"""`aicf info`: the contents and the environment of this installation, for a report of a fault; `aicf kernels`; `aicf --version`.
 
-Nothing that `aicf info` asks for is needed: what is missing is said, and the rest is shown. Only `aicf kernels` imports xDSL.
+None of the items of `aicf info` is required: missing ones are reported, and the rest is shown. Only `aicf kernels` imports xDSL.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ WIDTH = max(map(len, ROWS))
 
 
 def info(options: argparse.Namespace | None = None) -> str:
-    """A line for each of `ROWS`; one that cannot be told says why."""
+    """A line for each of `ROWS`; an unavailable one has the reason."""
     lines: list[str] = []
     for name, tell in ROWS.items():
         try:
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def print_of(options: argparse.Namespace) -> int:
-    """Print what a command says; the exit code."""
+    """Print the output of a command and return the exit code."""
     try:
         sys.stdout.write(options.run(options))
         sys.stdout.flush()

@@ -150,7 +150,7 @@ class Run:
         return f"{DESCRIBE[self.options.describe](describe(module))}\n"
 
     def transform(self, context: Context, module: ModuleOp, verifier: Verifier) -> None:
-        """Run all steps on `module`, and `verifier` after each pass if asked to."""
+        """Run all steps on `module`, and `verifier` after each pass if requested."""
 
         def verify(module: ModuleOp) -> None:
             with self.timing.measure("verify after passes"):
@@ -170,12 +170,12 @@ class Run:
         self.held.check(module)
 
     def before_pass(self, coming: ModulePass, module: ModuleOp) -> None:
-        """Dump the module if asked to."""
+        """Dump the module if requested."""
         self.dumps.before_pass(coming, module)
         self.running = coming
 
     def after_pass(self, done: ModulePass, module: ModuleOp, seconds: float) -> None:
-        """Count the time of a pass and dump its result if asked to."""
+        """Count the time of a pass and dump its result if requested."""
         self.running = None
         self.timing.add(done.name, seconds)
         self.dumps.after_pass(done, module)

@@ -50,7 +50,7 @@ class Run(OnePlan):
             parser.error("--times is for --timeline: memory does not take longer")
 
     def text(self, program: ProgramOp) -> str:
-        """The picture that was asked for."""
+        """The requested picture."""
         if not self.options.timeline:
             return memory_picture(program)
         times = self.options.times

@@ -128,7 +128,7 @@ class Run(OneFile):
         return "-" in (self.options.time_json, self.options.time_trace)
 
     def device(self, module: ModuleOp, planned: bool) -> str | None:
-        """The device to run on: the wanted one, that of the plan, the CPU for what a device does; else none."""
+        """The device to run on: the wanted one, that of the plan, the CPU for work that a device does; else none."""
         if self.options.device is not None:
             return self.options.device
         if planned:
@@ -162,7 +162,7 @@ class Run(OneFile):
     def report(
         self, results: Mapping[Key, Array], names: Mapping[Key, str], reference: Reference | None = None
     ) -> int:
-        """Print, write and compare what came out."""
+        """Print, write and compare the results."""
         options = self.options
         named = {names[key]: value for key, value in results.items()}
         if options.output:

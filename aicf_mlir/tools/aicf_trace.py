@@ -1,4 +1,4 @@
-"""`aicf-trace FILE.py:FUNCTION -o model.mlir`: write what the front end sees of a train step, or what it refuses."""
+"""`aicf-trace FILE.py:FUNCTION -o model.mlir`: write the front end's view of a train step, or the ops that it refuses."""
 
 from __future__ import annotations
 

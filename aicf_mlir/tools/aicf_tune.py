@@ -56,7 +56,7 @@ class Further(OneFile):
 
     @classmethod
     def read(cls, path: str, target: str) -> ProgramOp:
-        """The plan in the file at `path`; LocatedError for what is none."""
+        """The plan in the file at `path`; LocatedError if it is none."""
         file = cls(argparse.Namespace(input=path, target=target))
         file.run()
         return file.program

@@ -115,8 +115,8 @@ def guarded(
 ) -> int:
     """Run a tool; every exception becomes a line and an exit code, and with `debug` a traceback too.
 
-    `arguments` are those of the command line (None for those of the process), `source` what the tool has read:
-    for the reproducer of an unexpected exception.
+    `arguments` are those of the command line (None for those of the process), `source` the text that the tool has read: for the
+    reproducer of an unexpected exception.
     """
     try:
         with interruptible():
@@ -156,7 +156,7 @@ def _reported(
 
 
 def drop_unwritten() -> None:
-    """Keep Python from trying again at exit what standard output has not taken: it would complain, and exit with 120."""
+    """Keep Python from retrying at exit the output that standard output has not taken: it would complain, and exit with 120."""
     standard: TextIO | None = sys.stdout  # None where the caller closed it
     if standard is None:
         return

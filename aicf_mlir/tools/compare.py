@@ -47,7 +47,7 @@ class Reference:
         return Reference(interpret(ROUNDED), interpret(EXACT), disturbed)
 
     def judge(self, key: Key, ours: Array) -> tuple[float, float]:
-        """The difference of a result from its meaning, and what is allowed, both relative to its scale."""
+        """The difference of a result from its meaning, and the allowed difference, both relative to its scale."""
         rounded, exact = self.rounded[key], self.exact[key]
         if (ours.dtype, ours.shape) != (rounded.dtype, rounded.shape):
             return np.inf, 0.0
@@ -101,7 +101,7 @@ def difference(ours: Array, reference: Array) -> float:
 def compare(
     ours: Values, reference: Reference, names: Mapping[Key, str], tolerance: float | None = None
 ) -> tuple[str, bool]:
-    """A table of the difference of each tensor, and whether all are allowed.
+    """A table of the difference of each tensor, and True if all are allowed.
 
     `names` are those to show. A `tolerance` allows that difference from the rounded meaning instead.
     """

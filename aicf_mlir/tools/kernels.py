@@ -35,7 +35,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Kernel:
-    """A row of the registry, and whether it can run here."""
+    """A row of the registry, and its availability here."""
 
     id: str
     device: str
@@ -108,7 +108,7 @@ def _missing(variant: _C.KernelVariant, present: str | None) -> str | None:
 
 
 def _unknown(name: str, rows: dict[str, Schema]) -> str:
-    """There is no such op; where it is a kernel, its op; else the nearest names."""
+    """The message for an unknown op; for the name of a kernel, its op; else the nearest names."""
     owner = next((variant["op"] for variant in _C.kernel_variants() if variant["name"] == name), None)
     if owner is not None:
         return f"'{name}' is a kernel of the op {owner}: aicf kernels {owner}"

@@ -33,7 +33,7 @@ class OneFile(ABC):
         """The source that was read."""
 
     def run(self) -> int:
-        """Read, parse and verify the file, and do what the tool does; the exit code."""
+        """Read, parse and verify the file, apply the tool, and return the exit code."""
         context = make_context()
         self.source = read_source(self.options.input)
         parsed = parse_source(context, self.source)

@@ -1,4 +1,4 @@
-"""The command line of aicf-opt: its options, and which passes it asks for.
+"""The command line of aicf-opt: its options, and the passes that it requests.
 
 An option that mlir-opt has is called as there, and means the same; mlir-opt's prefix `mlir-` may be left out.
 """
@@ -189,7 +189,7 @@ def passes_of_pipeline(text: str) -> str:
 def build_steps(
     requests: Sequence[tuple[str, str]], target: str, passes: PassTable, lock: str | None = None
 ) -> tuple[list[Step], Held]:
-    """The passes and stages that the command line asks for, in order, and the locks to hold the result against.
+    """The passes and stages that the command line requests, in order, and the locks to hold the result against.
 
     `target` and `lock` are for stages. Raises `PassSpecError`, also for a lock where no stage selects kernels.
     """

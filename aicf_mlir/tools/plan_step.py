@@ -72,7 +72,7 @@ class PlanStep:
         return shown_names([*(argument.key for argument in self.arguments), *self.results])
 
     def _results(self) -> dict[Key, str]:
-        """Outputs, gradients and what launches update: the symbols of their slots, by role and name."""
+        """Outputs, gradients and updated tensors: the symbols of their slots, by role and name."""
         slots = self.op.slots
         written = {slots[name].root for launch in self.op.launches for name in launch.writes}
         return {
@@ -92,7 +92,7 @@ class PlanStep:
     ) -> dict[Key, Array]:
         """The results after `steps` steps by the runtime: eagerly, or captured once and replayed.
 
-        `garbage` makes what the memory holds before, from its size: it must not matter.
+        `garbage` makes the initial contents of the memory, from its size: it must not matter.
         """
         arenas, executor = self._ready(garbage)
         if replay:

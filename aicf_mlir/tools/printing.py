@@ -36,18 +36,18 @@ class Dumps:
     """The passes before which the module is printed."""
     after: Collection[str]
     only_changed: bool = False
-    """After a pass, print only what is another text than before it."""
+    """True to print after a pass only if the text has changed."""
     _seen: str | None = None
 
     def before_pass(self, coming: ModulePass, module: ModuleOp) -> None:
-        """Print the module if it is asked for before `coming`."""
+        """Print the module if requested before `coming`."""
         if coming.name in self.before:
             self._dump("before", coming, self.text(module))
         if self.only_changed and coming.name in self.after:
             self._seen = self.text(module)
 
     def after_pass(self, done: ModulePass, module: ModuleOp) -> None:
-        """Print the module if it is asked for after `done`."""
+        """Print the module if requested after `done`."""
         if done.name in self.after and (text := self.text(module)) != self._seen:
             self._dump("after", done, text)
 

@@ -51,7 +51,9 @@ def check_runnable(module: ModuleOp) -> None:
 
 
 def without_private(module: ModuleOp) -> None:
-    """Take away what a function that is lowered as it is does not ask for: the update of an optimizer that is not applied."""
+    """Remove the private functions that a function lowered on its own does not need: the update of an optimizer that is not
+    applied.
+    """
     bodies = [op for op in module.ops if isinstance(op, func.FuncOp) and not op.is_declaration]
     for function in [op for op in bodies if op not in steps(module)]:
         function.detach()
@@ -100,8 +102,8 @@ def unsupported(kind: Attribute) -> str | None:
 def make_planned(module: ModuleOp, context: Context, target: str | None = None) -> ProgramOp:
     """The one plan of the verified `module`, which is lowered in place for `target` (cpu) where it is no plan yet.
 
-    A step is differentiated and given its optimizer where that is still to be done. Raises PlanError for a module
-    with a plan for another target or without exactly one step, and what passes raise.
+    A step is differentiated and given its optimizer unless that is already done. Raises PlanError for a module with a plan for
+    another target or without exactly one step, and the errors of passes.
     """
     first = unfinished_stage(module)
     if first in (None, "plan"):

@@ -16,7 +16,7 @@ _SEPARATOR = re.compile(r"^[ \t]*// -----.*$", re.MULTILINE)
 
 
 def read_source(path: str) -> Source:
-    """The text of a file, or of standard input for `-`; raises `LocatedError` for what is not text."""
+    """The text of a file, or of standard input for `-`; raises `LocatedError` if it is not text."""
     return read_text(lambda: _open_input(path), "<stdin>" if path == "-" else shown_path(path))
 
 

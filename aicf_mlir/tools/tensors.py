@@ -1,4 +1,4 @@
-"""The tensors that go into and come out of what `aicf-run` executes: where they come from and go."""
+"""The tensors that go into and come out of `aicf-run`: their sources and destinations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EXAMPLES = {**EXAMPLES, **LIMITS}
 
 @dataclass(frozen=True)
 class Tensor:
-    """One named tensor: what it is for and its type. Integers are class indices below `classes`."""
+    """One named tensor: its purpose and its type. Integers are class indices below `classes`."""
 
     name: str
     role: str

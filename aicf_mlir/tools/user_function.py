@@ -79,7 +79,7 @@ def _load(path: Path) -> ModuleType:
 
 
 def _guarded(call: Callable[[], Any], location: SourceLocation) -> Any:
-    """Run the user's code; what it raises becomes one error at the user's line."""
+    """Run the user's code; an exception becomes one error at the user's line."""
     try:
         return call()
     except (Exception, SystemExit) as error:

@@ -60,7 +60,7 @@ class Lock:
 
     @classmethod
     def read(cls, path: Any) -> Lock:
-        """The lock in the file at `path`; LockError, with the file, for what is none."""
+        """The lock in the file at `path`; LockError, with the file, if it is none."""
         name = shown_path(str(path))
         if not name or "\n" in name:
             got = "a text of several lines; write it to a file first" if name else "an empty one"
@@ -103,7 +103,7 @@ class Lock:
             )
 
     def check_machine(self, device: str) -> None:
-        """LockError, with what differs, where the lock was made on another machine than this one with `device`."""
+        """Raise LockError, with the differences, if the lock was made on another machine than this one with `device`."""
         here = machine_of(device)
         wrong = [
             line
@@ -118,7 +118,7 @@ class Lock:
             )
 
     def check_whole(self, uses: Iterable[str], generated: Iterable[str]) -> None:
-        """LockError, with what is missing, where a step has uses or generated kernels that the lock does not name."""
+        """Raise LockError, with the missing parts, if a step has uses or generated kernels that the lock does not name."""
         missing = [use for use in dict.fromkeys(uses) if use not in self.rows]
         missing += [kernel for kernel in dict.fromkeys(generated) if kernel not in self.generated]
         if not missing:

@@ -1,8 +1,8 @@
 """The fastest kernel of each use, measured on this machine.
 
-A candidate is a kernel of the registry with one of its choices. All candidates of a use run in turns on the same random
-operands, several launches in a row; what counts is the median over the turns, and the one that is preferred stays unless
-another is faster by more than the noise.
+A candidate is a kernel of the registry with one of its choices. All candidates of a use run in turns on the same random operands,
+several launches in a row. The median over the turns counts, and the preferred one stays unless another is faster by more than the
+noise.
 """
 
 from __future__ import annotations

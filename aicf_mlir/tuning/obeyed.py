@@ -1,8 +1,8 @@
-"""Obeying a lock: the uses that it names, the passes that take it, and whether what comes out runs what it says.
+"""Obeying a lock: the uses that it names, the passes that take it, and the check that the resulting plan runs its kernels.
 
 `aicf-tune` makes a lock of a finished plan, and passes after select-kernels change launches. An update writes casts too
 (persistent-weights), a product reads ahead (prefetch): that is another use, or another generated kernel, than select-kernels has
-seen. So whoever runs the passes hands them through `Held`, and asks for the check after the last.
+seen. So the caller of the passes hands them through `Held`, and checks after the last.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Held:
     paths: list[str] = field(default_factory=list[str])
 
     def hand_on(self, passes: Sequence[ModulePass]) -> tuple[ModulePass, ...]:
-        """The next passes of the run, with the lock of select-kernels, which leaves it to `check` to say what it lacks."""
+        """The next passes of the run, with the lock of select-kernels, which leaves reporting its gaps to `check`."""
         return tuple(self._handed(passes))
 
     def _handed(self, passes: Sequence[ModulePass]) -> Iterator[ModulePass]:

@@ -38,8 +38,8 @@ def pointer(kernel: Kernel, tensor: int) -> str:
 def signature(kernel: Kernel, function: str, threads: int, blocks_per_processor: int = 0) -> str:
     """The head of a kernel.
 
-    No address is marked `__restrict__`: what is so, and const, the compiler may read before `dependency_wait()`, when the
-    launch in front has not written it yet.
+    No address is marked `__restrict__`: the compiler may read memory that is const and restrict before `dependency_wait()`, when
+    the previous launch has not written it yet.
     """
     return head(parameters(kernel), function, threads, blocks_per_processor)
 
@@ -65,7 +65,7 @@ def head(addresses: Sequence[str], function: str, threads: int, blocks_per_proce
 
 
 def begin(text: Text) -> None:
-    """The first statements: a kernel waits for what is in front of it, and does nothing where the status says so."""
+    """The first statements: a kernel waits for the launches before it, and does nothing if the status tells it so."""
     text.add(WAIT)
     text.add("if (unless != nullptr && *unless != 0) return;")
 

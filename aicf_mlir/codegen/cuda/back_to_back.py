@@ -162,7 +162,7 @@ class ChainWriter:
         self.text.add(f"aicf::gemm::wait_copies<{under_way}>();", "__syncwarp();")
 
     def _used(self, link: int) -> None:
-        """Fetch what comes next into the memory of a link's tiles, none of which is needed any more."""
+        """Fetch the next tiles into the memory of a link's tiles, none of which is needed any more."""
         plan = self.plan
         self.text.add("__syncwarp();")
         behind = [] if plan.alone else plan.behind(link)
@@ -245,7 +245,7 @@ class ChainWriter:
             self._finish(behind)
 
     def _finish(self, numbers: list[int]) -> None:
-        """Wait until all warpgroups have multiplied what these outer products read: then it may be written."""
+        """Wait until all warpgroups have multiplied the operands of these outer products: then the memory may be written."""
         for number in numbers:
             self.text.add(f"aicf::chain::wait_products(d{number});")
         if numbers:

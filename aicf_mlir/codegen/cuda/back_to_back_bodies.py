@@ -59,7 +59,7 @@ class BodyWriter:
                 text.add(f"aicf::chain::Fold<{link.n}>::add(s{first + i}, c{first + i});")
 
     def _pair(self, number: int, link: Link, fetches: Iterable[Fetch]) -> None:
-        """Two neighbours: their operands, the body, and what becomes of its values."""
+        """Two neighbours: their operands, the body, and the uses of its values."""
         text, kernel = self.text, self.kernel
         names = {fetch.operand: fetch for fetch in fetches}
         elements: dict[int, str] = {0: f"z{number}[2 * p + e]"}
@@ -183,7 +183,7 @@ class BodyWriter:
                 )
 
     def settle(self, flags: Flags) -> None:
-        """Neither the bits nor what follows from them move across this line."""
+        """Keep the bits and the values that follow from them from moving across this line."""
         for line in flags.lines:
             self.text.add(f"aicf::chain::settle({flag_name(flags.value, flags.link, line)});")
 

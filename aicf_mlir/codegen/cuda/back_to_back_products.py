@@ -48,7 +48,7 @@ def products(text: Text, kernel: BackToBackKernel) -> None:
 
 
 def outer_products(text: Text, kernel: BackToBackKernel, plan: ChainPlan) -> None:
-    """A function for each width of the right side: adds what 64 columns of the left side and 64 rows give."""
+    """A function for each width of the right side: adds the product of 64 columns of the left side and 64 rows."""
     element = kernel.element
     widths = dict.fromkeys(outer.result.shape[1] for outer in kernel.outers)
     for n in [*widths, *([8] if plan.by_products else [])]:

@@ -1,4 +1,4 @@
-"""The plan of a chain, or why there is none: what its registers and its shared memory hold."""
+"""The plan of a chain, or the reason why there is none: the contents of its registers and its shared memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHARED = 232448
 REGISTERS = {4: 128, 3: 168, 2: 255}
 """The registers of a thread, by the warpgroups of a block."""
 OTHER_REGISTERS = 56
-"""Addresses, counters, and what is on its way."""
+"""The registers for addresses, counters, and values in flight."""
 
 
 def flags_of(body: Body, argument: int) -> tuple[int, ...] | None:

@@ -104,7 +104,7 @@ def _neighbours(kernel: Kernel, size: _C.ProductTile, axes: Sequence[Axis]) -> i
 
 
 def _reads_early(size: _C.ProductTile, neighbours: int) -> bool:
-    """True if the epilogue has what it reads in front of the sums: where a thread has one element, or one word of them."""
+    """True if the epilogue has its operands before the sums: if a thread has one element, or one word of them."""
     return is_panel(size) and size["rows"] * size["columns"] // neighbours <= size["threads"]
 
 
@@ -156,7 +156,7 @@ def _members(kernel: Kernel) -> list[tuple[str, str]]:
 def _epilogue(kernel: Kernel, axes: Sequence[Axis], neighbours: int, early: bool) -> str:
     """The struct that computes the body of `neighbours` elements of a row, and writes the results.
 
-    `early`: what it reads of other operands is fetched in front of the product.
+    `early`: the other operands that it reads are fetched before the product.
     """
     text = Text()
     kind = integer(max(reach(axes), elements(kernel.domain)))

@@ -47,7 +47,7 @@ _FUNCTION = re.compile(
 
 @dataclass(frozen=True)
 class MemberCode:
-    """The code of a member, without what all members share."""
+    """The code of a member, without the parts that all members share."""
 
     header: str
     """Path of the device code that it needs, or nothing."""
@@ -108,7 +108,7 @@ def is_small_map(kernel: Kernel) -> bool:
 
 
 def _apart(kernel: Kernel) -> list[list[int]]:
-    """The results by the functions that they are computed of, at most one such group for each warp."""
+    """The results by the functions that compute them, at most one such group for each warp."""
     found: dict[frozenset[int], list[int]] = {}
     for number, value in enumerate(kernel.body.results):
         used = closure(kernel, [value])
@@ -125,7 +125,7 @@ def _apart(kernel: Kernel) -> list[list[int]]:
 
 
 def small_map(kernel: Kernel) -> Code:
-    """A map of few points: each warp computes some of the results of all, when all warps have read what they are made of."""
+    """A map of few points: each warp computes some of the results of all, when all warps have read the operands."""
     text = Text()
     axes = collapse(kernel, range(len(kernel.domain)))
     read = [n for n in range(len(kernel.operands)) if not is_table(kernel.body.args[n])]

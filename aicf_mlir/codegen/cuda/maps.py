@@ -31,7 +31,7 @@ FILLED = 132 * 8 * THREADS
 IN_FLIGHT = 64
 """Bytes that a thread reads ahead, at most."""
 RESIDENT = 1024
-"""Threads of a multiprocessor that have registers for what they read ahead, where memory is what a map waits for."""
+"""The threads of a multiprocessor that have registers for reads ahead, if memory limits a map."""
 MEMORY = 8
 """Bytes of a point from which it is; below, arithmetic wants all the threads that there can be."""
 

@@ -1,8 +1,8 @@
 """A matrix product around an epilogue: the text of its kernel, and how it is launched.
 
-The device code is that of the prebuilt kernels (`csrc/kernels/gemm/device`), which the compiled module has as text. It
-computes `z[i, j]`, the sum over `l` of `op(a)[i, l] op(b)[l, j]`, for each member of a batch; what becomes of z says a
-struct of CUDA C++ that the caller prints:
+The device code is that of the prebuilt kernels (`csrc/kernels/gemm/device`), which the compiled module has as text. It computes
+`z[i, j]`, the sum over `l` of `op(a)[i, l] op(b)[l, j]`, for each member of a batch. A struct of CUDA C++ that the caller prints
+defines the use of z:
 
     struct Epilogue {
       ...
@@ -69,7 +69,7 @@ class ProductProblem:
 
 
 def tile_of(problem: ProductProblem) -> _C.ProductTile:
-    """The tile for such a product, which knows its k: threads, bytes of shared memory, the most neighbours.
+    """The tile for this product, which knows its k: threads, bytes of shared memory, the most neighbours.
 
     SelectionError where there is no product of the element type for the target.
     """

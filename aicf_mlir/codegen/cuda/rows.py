@@ -66,7 +66,7 @@ class RowSchedule:
     ahead: int = 4
     """Vectors that a thread reads before it uses them, where it walks the row."""
     read_once: bool = False
-    """True if what is read need not stay in the caches."""
+    """True if the operands need not stay in the caches."""
 
     @property
     def threads(self) -> int:

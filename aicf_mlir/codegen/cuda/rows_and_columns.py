@@ -1,4 +1,4 @@
-"""A rowwise and a colwise kernel over one domain in one walk: what both read is read once.
+"""A rowwise and a colwise kernel over one domain in one walk: common operands are read once.
 
 Blocks stay, and take rows in turns; a thread has the same columns of each of its rows, and keeps their sums in
 registers. Groups of lanes that have rows at the same time add their sums from first to last, and the second phase of a
@@ -103,7 +103,7 @@ def schedule(kernel: Kernel) -> tuple[Together, WalkSchedule] | None:
 
 
 def shared(both: Together, row: RowSchedule, groups: int) -> int:
-    """Bytes of shared memory of a block: the sums of its groups, and what the warps of a row exchange."""
+    """The bytes of shared memory of a block: the sums of its groups, and the values that the warps of a row exchange."""
     bytes_of = [reduction(both.columns, value).bytes for value in sums.reductions(both.columns)]
     most = max(bytes_of, default=0) * prod(both.rows.reduced_shape) * groups if groups > 1 else 0
     exchanged = sum(reduction(both.rows, value).bytes for value in sums.reductions(both.rows))
@@ -111,7 +111,7 @@ def shared(both: Together, row: RowSchedule, groups: int) -> int:
 
 
 def code(both: Together, plan: WalkSchedule) -> Code:
-    """The text and its two launches, the walk and what adds the sums of its blocks."""
+    """The text and its two launches: the walk, and the sum over its blocks."""
     text, columns = Text(), both.columns
     first, second = f"{both.rows.id}_sums", f"{columns.id}_parts"
     with text.block(signature(both.rows, first, plan.threads)):

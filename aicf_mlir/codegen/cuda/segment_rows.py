@@ -113,7 +113,7 @@ def _elements(text: Text, one: Kernel, place: Coordinates, count: int, outer: Sc
 
 
 def _row(text: Text, kernel: RowEachKernel) -> None:
-    """The parts of a segment, in their order over the lanes of a warp, and what follows from their sum."""
+    """The parts of a segment, in their order over the lanes of a warp, and the values that follow from their sum."""
     one = kernel.longest
     starts, _ = places(one, _firsts(kernel)[-1])
     values = reductions(one)

@@ -104,7 +104,7 @@ class Scope:
         self.names: dict[int, str] = dict(outer.names) if outer else {}
 
     def need(self, values: Iterable[int]) -> None:
-        """Compute what is not known yet of these values."""
+        """Compute the values among these that are not known yet."""
         for value in closure(self.kernel, values, self.names):
             self.names[value] = self._define(value)
 
@@ -147,7 +147,7 @@ class Scope:
         return f"v{value}"
 
     def _shared_quotient(self, line: Line, names: list[str]) -> str:
-        """A division of many elements by what a reduction or a row gives: a reciprocal and a product; else ""."""
+        """The division of many elements by a value of a reduction or a row: a reciprocal and a product; else ""."""
         wide = self.kernel.wide
         shared = (
             line.op == "arith.divf" and line.type == "f32" and wide[line.args[0]] and not wide[line.args[1]]

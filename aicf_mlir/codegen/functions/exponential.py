@@ -1,4 +1,4 @@
-"""Exponentials, logarithms and what follows from them, of f32: computed in f64 and rounded once.
+"""Exponentials, logarithms and functions derived from them, of f32: computed in f64 and rounded once.
 
 The f64 parts have a relative error below 1e-11, so that every result is within 0.501 units in the last place of
 f32. Infinities, zeros and NaN are those of C.
@@ -44,7 +44,7 @@ def _exp_parts(x: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def exp64(x: Scalar) -> Scalar:
-    """Exp of an f64 within ±700; beyond, what rounds to infinity or zero in f32."""
+    """The exponential of an f64 within ±700; beyond, a value that rounds to infinity or zero in f32."""
     p, scale = _exp_parts(x)
     return p * scale + scale
 
@@ -107,7 +107,7 @@ def log1p(x: Scalar) -> Scalar:
 
 
 def exp2(x: Scalar) -> Scalar:
-    """2 to the power of x."""
+    """Return 2 to the power of x."""
     return _narrow(exp64(x.cast("f64") * math.log(2.0)))
 
 
@@ -158,7 +158,7 @@ def cbrt(x: Scalar) -> Scalar:
 
 
 def powf(x: Scalar, y: Scalar) -> Scalar:
-    """X to the power of y."""
+    """Return x to the power of y."""
     t = absolute(x)
     good = (t > 0.0) & (t < INFINITY)
     special = select(t.equal(0.0), -INFINITY, t.cast("f64"))  # log of 0, of infinity, of a NaN

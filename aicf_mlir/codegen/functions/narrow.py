@@ -51,7 +51,7 @@ def f32_to_f16(x: Scalar) -> Scalar:
 
 
 def _to_odd(nearest: Scalar, error: Scalar) -> Scalar:
-    """An f64 that, rounded once more to fewer bits, gives what the exact `nearest + error` rounds to.
+    """An f64 whose rounding to fewer bits is that of the exact `nearest + error`.
 
     An inexact result becomes the neighbour with an odd last bit (round to odd).
     """

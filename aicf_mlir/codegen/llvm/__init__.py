@@ -82,7 +82,7 @@ WORKSPACE: dict[str, Callable[[Kernel], int]] = {
 
 
 def _arguments(kernel: Kernel) -> list[str]:
-    """The parameters of the inner functions; what may be in place is not promised to be apart."""
+    """The parameters of the inner functions; only those that cannot be in place are marked as separate memory."""
     operands = len(kernel.operands) + (kernel.product is not None)  # a and b stand for the first operand
     shared = {n for result, operand in kernel.launch_in_place for n in (operands + result, operand)}
     named = [f"ptr {'' if n in shared else 'noalias '}%a{n}" for n in range(operands + len(kernel.results))]

@@ -104,7 +104,7 @@ def column_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
 
 
 def combining_phase(columns: Columns) -> tuple[Phase, Function]:
-    """The phase that combines the partial rows, and computes what follows from them."""
+    """The phase that combines the partial rows, and computes the values that follow from them."""
     function = Function()
     chunks = -(-columns.inner.size // COLUMNS)
     if elements(columns.kernel.kept):

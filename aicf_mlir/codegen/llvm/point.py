@@ -82,7 +82,7 @@ def needed(kernel: Kernel, roots: Iterable[int], known: Iterable[int]) -> list[i
 
 
 class Point:
-    """Values at a place, computed when they are asked for and kept."""
+    """Values at a place, computed on demand and kept."""
 
     def __init__(
         self,

@@ -137,7 +137,7 @@ def reduce_along(
 ) -> list[Value]:
     """`totals` with the terms from `begin` to `end`, each a multiple of 512 or the extent.
 
-    On the way `results` are stored, what `walk.keep` names is left in memory, and `feed` sees each point.
+    On the way `results` are stored, the values that `walk.keep` names are left in memory, and `feed` sees each point.
     """
     function = walk.function
 

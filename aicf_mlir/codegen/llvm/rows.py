@@ -1,4 +1,4 @@
-"""Row kernels: a row is passed over once for each level of reductions, then once more for what follows them.
+"""Row kernels: a row is walked once for each level of reductions, then once more for the values that follow them.
 
 Cheap values are computed again in each pass; transcendental ones are kept in memory, in a result that is written
 later anyway where there is one.

@@ -1,4 +1,4 @@
-"""Row kernels with column sums in one walk: what both read is read once.
+"""Row kernels with column sums in one walk: common operands are read once.
 
 Rows are shared out in the blocks of a column kernel. The values that sums take are added to the partial row of the
 block, which stays in the nearest cache while the block's rows are walked over; the partial rows are combined in order.

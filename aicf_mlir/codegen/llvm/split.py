@@ -1,7 +1,7 @@
 """Row kernels with few long rows: blocks of a row are reduced side by side, then combined in order.
 
-Results of the domain's shape, which follow no reduction, are written by the first phase. Only the shape decides whether a
-row is split and where, never the number of threads.
+Results of the domain's shape, which follow no reduction, are written by the first phase. Only the shape decides if and where a
+row is split, never the number of threads.
 """
 
 from __future__ import annotations

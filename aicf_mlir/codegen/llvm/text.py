@@ -183,7 +183,7 @@ class Function:
         carried: Sequence[Value],
         body: Callable[[str, list[Value]], Sequence[Value]],
     ) -> list[Value]:
-        """`for (i = begin; i < end; i += step) carried = body(i, carried)`; what is carried in the end."""
+        """`for (i = begin; i < end; i += step) carried = body(i, carried)`; the result is the final carried values."""
         if begin.isdecimal() and end.isdecimal() and int(begin) >= int(end):
             return list(carried)
         k, before = next(self._names), self.block
@@ -213,7 +213,7 @@ class Function:
         return names
 
     def rarely(self, condition: str, value: Value, otherwise: Callable[[], Value]) -> Value:
-        """`value`, or where the scalar i1 holds what `otherwise` computes in a block of its own."""
+        """`value`, or, if the scalar i1 holds, the value that `otherwise` computes in a block of its own."""
         k, before = next(self._names), self.block
         self.lines += [f"  br i1 {condition}, label %rare{k}, label %join{k}", f"rare{k}:"]
         self.block = f"rare{k}"

@@ -48,7 +48,7 @@ def power_of_two(number: int) -> int:
 
 
 def nanoseconds(kernel: Kernel) -> float:
-    """About what one point of the domain costs."""
+    """The approximate cost of one point of the domain."""
     cost = 0.1 * len(kernel.operands) + 0.1 * len(kernel.results)
     for line in kernel.body.lines:
         body = formula(line.op, line.type, len(line.args))
@@ -65,7 +65,7 @@ def grain_of(kernel: Kernel, points: int) -> int:
 
 
 class Walk:
-    """The loop over an axis from a place: what does not vary along it is computed before it."""
+    """The loop over an axis from a place: values that do not vary along it are computed before it."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Walk:
     def run(self, begin: str, end: str, carried: Sequence[Value], act: Act) -> list[Value]:
         """Run from `begin`, a multiple of the lanes, to `end`, which is another multiple or the whole extent.
 
-        `act` sees the values `roots` at each vector and what is carried, and gives what is carried on.
+        `act` receives the values `roots` at each vector and the carried values, and returns the new carried values.
         """
         rest = self._rest
         whole = self.axis.size - rest
@@ -153,7 +153,7 @@ class Walk:
             point.save(value, pointer)
 
     def _fetch(self, point: Point) -> None:
-        """Tell the processor what it will read two steps further along `ahead`."""
+        """Prefetch for the processor the reads two steps further along `ahead`."""
         kernel, function = point.kernel, point.function
         if self.ahead is None or point.lanes is None or point.lanes.valid is not None:
             return

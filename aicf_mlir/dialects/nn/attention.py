@@ -44,7 +44,7 @@ class HeadsOp(NNOp, abc.ABC):
     key = operand_def(TensorType)
     value = operand_def(TensorType)
     mask = opt_operand_def(TensorType)
-    """[B, H, Tq, Tk], or 1 in their place: whether a query sees a key, or what is added to its score."""
+    """[B, H, Tq, Tk], or 1 in their place: true if a query sees a key, or the summand of its score."""
     causal = prop_def(BoolAttr, default_value=bool_attr(False))
     """True if query i sees the keys 0 to i alone."""
     scale = prop_def(FloatAttr.constr(f64))

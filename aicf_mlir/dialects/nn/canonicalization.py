@@ -101,7 +101,7 @@ class MergeBroadcasts(RewritePattern):
 
 
 class AbsorbBroadcast(RewritePattern):
-    """add(broadcast_to(x), y) -> add(x, y) where y, or what is left of the broadcast, gives the shape"""
+    """Rewrite add(broadcast_to(x), y) -> add(x, y) if y, or the rest of the broadcast, gives the shape."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, PointwiseOp):
@@ -209,7 +209,9 @@ def swaps_last_two(op: TransposeOp) -> bool:
 
 
 def without_swap(value: SSAValue, rewriter: PatternRewriter) -> tuple[SSAValue, bool]:
-    """`value` with its last two dimensions in the order of the tensor that it is a transpose of, and whether they were not."""
+    """`value` with its last two dimensions in the order of the tensor that it is a transpose of, and True if they were
+    swapped.
+    """
     op = value.owner
     if not isinstance(op, TransposeOp) or len(op.perm) < 2:
         return value, False

@@ -25,11 +25,10 @@ __all__ = ["CheckFiniteOp", "CheckIndexOp", "CheckOp", "CheckValueOp", "RefusedO
 
 
 class CheckOp(ValueOp, abc.ABC):
-    """
-    The status after one more check: that before it where it has failed already, so that the first failure stays.
+    """The status after one more check: that before it where it has failed already, so that the first failure stays.
 
-    A status is three numbers: a code, 0 where nothing failed; the position of the first element that made the
-    check fail, counted in row-major order; and what stands there. `code` tells the checks of a step apart.
+    A status is three numbers: a code, 0 if nothing failed; the position of the first element that made the check fail, counted in
+    row-major order; and the value of this element. `code` identifies the check within a step.
     """
 
     code = prop_def(IntegerAttr.constr(i64))
@@ -57,7 +56,7 @@ class CheckOp(ValueOp, abc.ABC):
 class CheckIndexOp(CheckOp):
     """Fails at an index that is neither in 0..classes-1 nor `ignore_index`; the status has its value.
 
-    A target of booleans is what others have found: with one class, it fails at the first that is true.
+    A target of booleans is the result of other checks: with one class, it fails at the first that is true.
     """
 
     name = "nn.check_index"
@@ -156,7 +155,7 @@ class RefusedOp(ValueOp, GeneratedInterface):
 
 @irdl_op_definition
 class CheckValueOp(CheckOp, DecomposableInterface):
-    """Fails at an element of x that the rule refuses; `of` is the function of the user's that asks for it."""
+    """A check that fails at an element of x that the rule refuses; `of` is the user's function that requires it."""
 
     name = "nn.check_value"
 

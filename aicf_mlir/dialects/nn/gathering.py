@@ -1,7 +1,7 @@
 """Elements and rows that an index names: read by gather and take, added to by scatter_add, replaced by scatter.
 
-An index outside of its dimension is the nearest one inside where it is read, and adds nothing where it is written;
-that a step with such an index updates nothing is what nn.check_index is for.
+An index outside of its dimension is the nearest one inside in a read, and adds nothing in a write. nn.check_index ensures that a
+step with such an index updates nothing.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class TakeOp(ValueOp, DifferentiableInterface, GeneratedInterface):
         return trace(self.compute_types, formula)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
-        """Rows of what follows `dim`, each added to its own in the order of the index."""
+        """The gradient as rows of the dimensions after `dim`, each added to its own in the order of the index."""
         (g,) = cotangents
         dim, shape = self.dim.value.data, shape_of(self.x)
         outer, count = math.prod(shape[:dim]), math.prod(shape_of(self.index))

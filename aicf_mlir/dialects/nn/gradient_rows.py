@@ -1,4 +1,4 @@
-"""The gradient of a pointwise op, one row for each operand: only what it needs is kept for it."""
+"""The gradient of a pointwise op, one row for each operand: only the values that it needs are kept for it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def with_arguments(body: Body, kept: Sequence[int]) -> Body:
 def gradients(row: Pointwise) -> tuple[Pointwise | str, ...]:
     """For each operand the row of its gradient, `ZERO` or `PASSES`; for float32 and the parameters' defaults.
 
-    The row takes what the gradient needs of dy, the operands and y, by these names.
+    The row takes the values that the gradient needs of dy, the operands and y, by these names.
     """
     types = tuple("i1" if name in row.masks else "f32" for name in row.operands)
     whole = cotangents(row, types, types, frozen(row.parameters))

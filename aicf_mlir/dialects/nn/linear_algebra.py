@@ -1,7 +1,7 @@
 """Matrix products: linear as torch defines it, and matmul with transposed operands.
 
-With `allow_tf32` kernels may round operands of f32 to TF32 before they multiply (csrc/kernels/gemm/problem.h); what an op means
-is the exact product. The products of its gradient have the mark too.
+With `allow_tf32` kernels may round operands of f32 to TF32 before they multiply (csrc/kernels/gemm/problem.h); the meaning of an
+op is the exact product. The products of its gradient have the mark too.
 """
 
 from __future__ import annotations

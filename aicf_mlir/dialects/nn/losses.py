@@ -86,12 +86,11 @@ def expect_mse_operands(y: Value, t: Value, reduction: StringAttr) -> None:
 
 
 class CrossEntropyBase(ValueOp, abc.ABC):
-    """
-    Cross entropy of logits [N, C] against class indices [N] in 0..C-1, as torch defines it.
+    """Cross entropy of logits [N, C] against class indices [N] in 0..C-1, as torch defines it.
 
-    Rows whose target is `ignore_index` do not count; the mean is over the other rows, NaN if there are none.
-    With `label_smoothing` s the wanted distribution is (1 - s) at the target plus s / C everywhere.
-    A target that is neither a class nor `ignore_index` gives NaN; nn.check_index is what refuses it.
+    Rows whose target is `ignore_index` do not count; the mean is over the other rows, NaN if there are none. With
+    `label_smoothing` s the wanted distribution is (1 - s) at the target plus s / C everywhere. A target that is neither a class
+    nor `ignore_index` gives NaN; nn.check_index refuses it.
     """
 
     reduction = prop_def(StringAttr, default_value=StringAttr("mean"))

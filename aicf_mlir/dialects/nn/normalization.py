@@ -102,7 +102,7 @@ class NormOp(RowsOp, DifferentiableInPartsInterface, abc.ABC):
         return self.results[1:]
 
     def sums(self, builder: Builder, g: SSAValue, weight: SSAValue, scaled: SSAValue) -> SSAValue:
-        """The cotangent of a weight: the sum over all rows of `g` times what it is multiplied with."""
+        """The cotangent of a weight: the sum over all rows of `g` times the factor of the weight."""
         product = builder.insert(MulOp(as_element(builder, g, element_type(scaled)), scaled)).result
         return as_element(builder, sum_to_shape(builder, product, shape_of(weight)), element_type(weight))
 

@@ -1,8 +1,7 @@
 """The classes of the pointwise ops and of their gradients, made of the rows of one table (`rows`).
 
-`nn.leaky_relu` is the class `LeakyReluOp`, its gradient `nn.leaky_relu_grad`. An op of several operands has a gradient
-for each that needs one, `nn.prelu_grad_x` and `nn.prelu_grad_weight`; it takes dy, and what it needs of the operands and
-of the result y.
+`nn.leaky_relu` is the class `LeakyReluOp`, its gradient `nn.leaky_relu_grad`. An op of several operands has a gradient for each
+operand that needs one, `nn.prelu_grad_x` and `nn.prelu_grad_weight`. It takes dy, and the operands and the result y as needed.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ PARTIALS: Mapping[str, Written] = {
     "div": _quotient,
     "neg": lambda builder, op, g: [_insert(builder, "neg", g)],
 }
-"""Gradients that are plain arithmetic are written as such, so that what is known of it applies to them."""
+"""Gradients that are plain arithmetic are written as arithmetic ops, so that the rules for these apply to them."""
 
 
 def _class(row: Pointwise, differentiable: bool) -> type[PointwiseOp]:

@@ -14,7 +14,7 @@ import math
 from aicf_mlir.ir.formula import Scalar, cos, log, rounded, select, sqrt
 
 COUNTED = 24
-"""Binary digits of what is counted in f32."""
+"""The binary digits of counts in f32."""
 
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 """A whole number up to 2^14 times the first is exact."""

@@ -154,7 +154,7 @@ class FlipOp(RearrangingOp):
 
 @irdl_op_definition
 class RollOp(RearrangingOp):
-    """Each element `shifts` places further in each dimension; what leaves it at the end enters at the front."""
+    """Each element `shifts` places further in each dimension; elements that leave it at the end enter at the front."""
 
     name = "nn.roll"
 

@@ -1,7 +1,7 @@
-"""THE table of what torch asks of values while it runs: a step with one that is refused fails as a whole.
+"""THE table of torch's checks of values at run time: a step with a refused value fails as a whole.
 
-A row is data: which numbers are refused, as a formula of one element. One op checks them all, by one generated launch that says
-of each element whether it is refused and one that looks for the first. Indices have a check of their own, with bounds.
+A row is data: the refused numbers, as a formula of one element. One op checks them all, by one generated launch that marks each
+refused element and one that looks for the first. Indices have a check of their own, with bounds.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Windows:
         return positions, elements, every(holds)
 
     def element(self, d: int, o: Scalar, k: Index, size: int, count: int, holds: list[Scalar]) -> Scalar:
-        """The element at position k of window o in one dimension; adds to `holds` what must hold for it to exist."""
+        """The element at position k of window o in one dimension; adds to `holds` the conditions for it to exist."""
         stride, dilation, low, spread = (n[d] for n in (self.stride, self.dilation, self.low, self.spread))
         at = o * stride if stride != 1 else o
         if isinstance(k, int):
@@ -123,7 +123,7 @@ def plus(x: Scalar, number: int) -> Scalar:
 
 
 def inside(at: Scalar, first: int, last: int, size: int, holds: list[Scalar]) -> None:
-    """Add what must hold for an index, between `first` and `last`, to be one of `size`."""
+    """Add the conditions for an index, between `first` and `last`, to be one of `size`."""
     if first < 0:
         holds.append(at >= 0)
     if last >= size:

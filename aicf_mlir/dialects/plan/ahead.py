@@ -53,7 +53,7 @@ def settled(launches: Sequence[LaunchOp], number: int, slots: Mapping[str, SlotO
 
 
 def check_ahead(program: ProgramOp) -> None:
-    """Raise VerifyException at the first launch that reads ahead what may not be written yet."""
+    """Raise VerifyException at the first launch that reads ahead a value that may not be written yet."""
     slots, launches = program.slots, program.launches
     for number, launch in enumerate(launches):
         ahead = launch.values.get(AHEAD, ())

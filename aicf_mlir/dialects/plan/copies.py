@@ -1,8 +1,8 @@
 """Slots of role copy: parameters and batches in the narrow type that a step computes with, which last from step to step.
 
 A cast fills such a slot. The launch that updates a param writes the new value there as well, rounded alike, and a batch stays
-while a step is replayed; so a replay casts in its first step only, where the host may have changed what is cast, and a launch
-of copies alone is `once`. Whoever runs every launch in every step computes the same.
+while a step is replayed. So a replay casts in its first step only, since the host may have changed the sources by then, and a
+launch of copies alone is `once`. An executor that runs every launch in every step computes the same.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WITH_ONE_BODY = ("map", "multi_tensor_map", "gemm_map", "horizontal")
 
 
 class Cast(NamedTuple):
-    """Slots: what is read, and where it is written in another type."""
+    """The slots of a cast: its source, and its result in another type."""
 
     source: str
     result: str
@@ -118,7 +118,9 @@ def is_once(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> bool:
 
 
 def check_copies(program: ProgramOp) -> None:
-    """Raise VerifyException at the first slot of role copy that is not a cast which what updates its source keeps."""
+    """Raise VerifyException at the first slot of role copy that is not a cast, kept current by the launches that update its
+    source.
+    """
     slots, launches = program.slots, program.launches
     copies = [slot for slot in slots.values() if slot.role.data == COPY and slot.alias is None]
     bodies = bodies_of(program) if copies else None

@@ -20,7 +20,7 @@ OF_ORDER = ("after", "live")
 """The properties that follow from the order of the launches."""
 
 WORK = ("op", "inputs", "outputs", "input_counts", "output_counts", "attrs")
-"""The properties of a launch that say what it computes. The others say by which kernel, and when."""
+"""The properties of a launch that determine its computation. The others determine its kernel and its order."""
 
 
 SHOWN = 5
@@ -103,7 +103,7 @@ def _parts(module: ModuleOp, op_type: type[BodyOp | ArenaOp | SlotOp | LaunchOp]
 
 
 def same_work(own: ModuleOp, plan: ModuleOp) -> dict[str, LaunchOp]:
-    """The launches of `own`, by their symbols, that compute in `plan` what they compute in `own`."""
+    """The launches of `own`, by their symbols, whose computation in `plan` is the same as in `own`."""
     bodies = [_parts(module, BodyOp) for module in (own, plan)]
     known = {launch.symbol: launch for launch in find_program(own).launches}
     return {

@@ -22,7 +22,7 @@ Formula = str
 """A digest; equal for values that are computed alike."""
 
 BODIES = ("body", "bodies")
-"""The attributes that name bodies: what those are called computes nothing."""
+"""The attributes that name bodies: the names have no effect on the computation."""
 
 Key = tuple[str, str]
 """Role and name."""
@@ -67,7 +67,7 @@ class Formulas:
         self.launches[launch.symbol] = made
 
     def _held(self, slot: SlotOp) -> Formula:
-        """The formula of what a slot sees of the memory of its owner."""
+        """The formula of the part of its owner's memory that a slot sees."""
         root = self._slots[slot.root]
         written = [
             (repr(layout), formula)

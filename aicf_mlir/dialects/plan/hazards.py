@@ -76,7 +76,7 @@ class _History:
         self.segments[first : first + len(covered)] = [_Segment(begin, end, launch)]
 
     def _cover(self, begin: int, end: int) -> list[_Segment]:
-        """The segments that make up exactly these bytes; cuts what reaches beyond, adds what lacks."""
+        """The segments that make up exactly these bytes; segments that extend beyond are cut, missing ones added."""
         if begin >= end:
             return []
         self._cut(begin)

@@ -51,9 +51,9 @@ COUNTS = ("input_counts", "output_counts")
 class LaunchOp(IRDLOperation):
     """`plan.launch @k0 "relu_cpu" relu x(@x) -> y(@y) {...} workspace @w after @k1`: one kernel on named slots.
 
-    `unless @failed` names a status: where its code is not 0 the launch does nothing.
-    `branch 1` is the branch of a captured graph that it is on; launches of one branch run in the order of the text.
-    `after` names the earlier launches that must be complete before this one starts; what follows is left out.
+    `unless @failed` names a status: if its code is not 0 the launch does nothing. `branch 1` is the branch of a captured graph
+    that it is on; launches of one branch run in the order of the text. `after` names the earlier launches that must be complete
+    before this one starts; implied ones are left out.
     """
 
     name = "plan.launch"

@@ -222,7 +222,7 @@ def check_order(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> No
 
 
 def check_live(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> None:
-    """`live` is what the launches show, and temporaries that are live together have no byte in common."""
+    """Check that `live` matches the launches, and that temporaries that are live together have no byte in common."""
     actual = live_ranges(launches, slots)
     owners = [slot for slot in slots.values() if slot.role.data == "temp" and slot.alias is None]
     starting: dict[int, list[SlotOp]] = {}

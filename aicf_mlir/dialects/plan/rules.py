@@ -69,7 +69,7 @@ def check_symbols(program: ProgramOp) -> None:
 
 
 def check_names(slots: Iterable[SlotOp]) -> None:
-    """Role and name together are what the user binds by: no two slots share both, and a grad is of a param."""
+    """Check that no two slots share both role and name, by which the user binds, and that a grad belongs to a param."""
     named: dict[tuple[str, str], SlotOp] = {}
     for slot in slots:
         if slot.label is None:
@@ -97,7 +97,7 @@ def check_arena(arena: ArenaOp) -> None:
 
 
 def check_slot(slot: SlotOp, slots: dict[str, SlotOp]) -> None:
-    """A known role with what belongs to it, and an alias that fits its owner."""
+    """Check that the role is known and has its attributes, and that an alias fits its owner."""
     role = slot.role.data
     if role not in ROLES:
         refuse(slot, f"the role of @{slot.symbol} must be one of {', '.join(ROLES)}; got {role}")

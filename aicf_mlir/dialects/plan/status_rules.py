@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 STATUS_SPEC = ("i64", (3,))
 CHECKS = ("check_index", "check_finite")
-"""The ops that compute a status: on CUDA they tell the host what failed."""
+"""The ops that compute a status: on CUDA they tell the host which check failed."""
 
 
 def check_status(program: ProgramOp) -> None:
@@ -35,7 +35,7 @@ def check_status(program: ProgramOp) -> None:
 
 
 def check_launch(launch: LaunchOp, slots: Mapping[str, SlotOp], status: str | None) -> None:
-    """`unless` names the status; a launch has it exactly if it writes what outlives the step."""
+    """Check that `unless` names the status; a launch has it exactly if it writes memory that outlives the step."""
     if launch.status is not None and (status is None or launch.status != status):
         wanted = "no status in this plan" if status is None else f"the status @{status}"
         refuse(launch, f"@{launch.symbol} is skipped by @{launch.status}; there is {wanted}")

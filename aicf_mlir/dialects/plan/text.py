@@ -70,6 +70,6 @@ def print_other_attributes(printer: Printer, op: Operation) -> None:
 
 
 def parse_other_attributes(parser: Parser) -> dict[str, Attribute]:
-    """Parse what `print_other_attributes` prints."""
+    """Parse the output of `print_other_attributes`."""
     attributes = parser.parse_optional_attr_dict_with_keyword()
     return {} if attributes is None else dict(attributes.data)

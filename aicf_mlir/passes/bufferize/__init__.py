@@ -87,7 +87,7 @@ class Bufferizer:
         self.skippable = skippable_ops(function, self.may_be_in_place)
 
     def run(self) -> ProgramOp:
-        """The program that does what the function says."""
+        """The program that computes the function."""
         self.place_arguments()
         self.place_results()
         for op in self.function.body.block.ops:

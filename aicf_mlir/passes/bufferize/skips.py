@@ -24,8 +24,8 @@ def skippable_ops(function: FuncOp, in_place: Callable[[SSAValue, BlockArgument]
 
     Only kinds whose CUDA kernels look at a status: the others run, and a copy at the end is skipped.
 
-    A result may also be read by another such op: skipped together, they leave nothing half done. Empty for a
-    function without a status.
+    A result may also be read by another skippable op: if both are skipped, nothing is half done. Empty for a function without a
+    status.
     """
     terminator = return_op(function)
     returned = list(zip(terminator.operands, result_labels(function), strict=True))

@@ -68,7 +68,7 @@ class SlotTable:
         return slot
 
     def named(self, symbol: str, spec: TensorSpec, role: str, label: str) -> SlotOp:
-        """A slot that the user knows as `label`; `symbol` is what the plan would like to call it."""
+        """A slot that the user knows as `label`; `symbol` is its preferred name in the plan."""
         return self._add(SlotOp(self.symbols.named(symbol, role), slot_type(*spec), role, label=label))
 
     def temporary(self, spec: TensorSpec, name: str | None) -> SlotOp:

@@ -2,7 +2,8 @@
 
 All operands of such a map exist from the beginning, so that only memory decides its place. A result that is read after the last
 of the maps is in memory together with all the others at that point, wherever it was made. Other results are gone by then, as
-casts are in a step without gradients: a launch takes only a few of them, besides the ones that stand at the beginning already.
+casts are in a step without gradients: a launch takes only a few of them, in addition to the ones that stand at the beginning
+already.
 """
 
 from __future__ import annotations

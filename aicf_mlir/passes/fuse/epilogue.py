@@ -235,13 +235,13 @@ def fuse_epilogues(function: FuncOp, bodies: Bodies, library: Library, last: boo
 
 
 def reads_elements(member: Member, own: Epilogue) -> bool:
-    """True if what `member` reads of the product it reads where it is."""
+    """True if `member` reads the elements of the product in place."""
     read = [access.layout for access in member.operands if access.root in own.results]
     return all(layout is not None and is_same(layout, member.domain) for layout in read)
 
 
 def readers_of(value: SSAValue) -> Iterator[Operation]:
-    """Every op that reads `value`, also through what moves no memory."""
+    """Every op that reads `value`, also through ops that move no memory."""
     for use in value.uses:
         if isinstance(use.operation, MOVES):
             yield from readers_of(use.operation.results[0])

@@ -50,7 +50,7 @@ def epilogue_of(product: KernelOp, bodies: Bodies) -> Epilogue | None:
 
 
 def _prebuilt(product: KernelOp, type_: str) -> Body:
-    """The epilogue of a kernel.gemm_epilogue as a body of the product, the bias, and what the gradient takes."""
+    """The epilogue of a kernel.gemm_epilogue as a body of the product, the bias, and the operand of the gradient."""
     names = [name for name in ("bias", "saved") if product.ins[name]]
     builder = Builder([type_] * (1 + len(names)))
     given = {name: builder.scalar(1 + at) for at, name in enumerate(names)}

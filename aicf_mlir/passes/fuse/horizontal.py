@@ -32,7 +32,7 @@ from aicf_mlir.passes.fuse.views import sink
 MOST_BLOCKS = 8 * 132
 """The most blocks of one launch: as many as a large chip runs at the same time."""
 LOOK_BACK = 4
-"""Groups that are asked whether a launch fits."""
+"""The number of groups that are tried for a launch."""
 
 
 @dataclass(eq=False)
@@ -223,7 +223,7 @@ def readers_of_casts(value: SSAValue) -> Iterator[Operation]:
 
 
 def origins_of(value: SSAValue) -> Iterator[SSAValue]:
-    """The memory of `value`, and where that is a cast what it is a cast of."""
+    """The memory of `value`, and, if that is a cast, its source."""
     memory = kernel.block_of(value)
     yield memory
     if isinstance(memory.owner, Operation):

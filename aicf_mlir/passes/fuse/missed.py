@@ -25,7 +25,7 @@ def read_by(readers: Iterable[Operation]) -> list[Note]:
 
 
 def missed_bias_gradient(op: KernelOp, gemm: KernelOp | None) -> None:
-    """Say why `op` is no second result of `gemm`, or of any product that reads what it sums."""
+    """Report why `op` is no second result of `gemm`, or of any product that reads its operand."""
     (summed,) = op.operands
     products = [use for use in summed.uses if isinstance(use.operation, PRODUCTS)]
     if not remarks.wanted() or not products:
@@ -58,7 +58,7 @@ def missed_updates(
 
 
 def missed_kinds(kinds: Mapping[Kind, Sequence[KernelOp]]) -> None:
-    """Say what keeps the updates of each further kind from being one launch with those of the first."""
+    """Report the differences that keep the updates of each further kind from being one launch with those of the first."""
     for kind in list(kinds)[1:] if remarks.wanted() else ():
         first = next(iter(kinds))
         own, there = _facts(kind), _facts(first)

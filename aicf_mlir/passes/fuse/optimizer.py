@@ -49,7 +49,7 @@ def scalars_of(op: KernelOp) -> list[dict[str, SSAValue]]:
 
 
 def merge(updates: Sequence[KernelOp]) -> KernelOp:
-    """One launch that does what all of `updates` do; in their order."""
+    """One launch that computes all of `updates`; in their order."""
     operands: dict[str, list[SSAValue]] = {name: [] for name in updates[0].ins}
     results: dict[str, list[Attribute]] = {name: [] for name in updates[0].outs}
     numbers: dict[tuple[SSAValue, ...], int] = {}

@@ -33,7 +33,7 @@ def as_tensor(x: Scalar, element: str) -> Scalar:
 
 
 def is_read_once(value: SSAValue) -> bool:
-    """True if a value has one reader, through what moves no memory."""
+    """True if a value has one reader, through ops that move no memory."""
     uses = list(value.uses)
     if len(uses) != 1:
         return False

@@ -37,7 +37,7 @@ SMALL = 1 << 18
 SMALL_ON_GPU = 1 << 24
 """The same there: a GPU writes so much while it launches a few kernels."""
 LOOK_BACK = 8
-"""Launches of a body that are asked whether a map fits."""
+"""The number of launches of a body that are tried for a map."""
 VECTOR = 16
 """Bytes that a thread reads at once where every tensor is aligned to them."""
 

@@ -120,7 +120,9 @@ class SmallUpdateFusion(UpdateFusion):
         Rewriter.erase_op(total)
 
     def count(self, advance: KernelOp) -> None:
-        """The map that counts the step, and what follows from the count: what `advance` says, in the types that it has."""
+        """The map that counts the step, and the values that follow from the count: those of `advance`, in the types that it
+        has.
+        """
         (step,) = advance.ins["step"]
         shape = shape_of(step)
         names = [name for name, values in advance.ins.items() if values]

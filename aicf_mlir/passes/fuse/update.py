@@ -251,7 +251,7 @@ def view_of(value: SSAValue, layout: Layout) -> kernel.ViewOp:
 
 
 def readers_of(value: SSAValue) -> Iterator[Operation]:
-    """All launches that read `value`, also through what moves no memory."""
+    """All launches that read `value`, also through ops that move no memory."""
     for use in value.uses:
         if isinstance(use.operation, kernel.VIEWS):
             yield from readers_of(use.operation.results[0])

@@ -40,7 +40,7 @@ def updating(function: FuncOp) -> list[Operation]:
 
 
 def updates(function: FuncOp) -> list[Operation]:
-    """The launches that give what `function` updates."""
+    """The launches that give the updates of `function`."""
     labels = result_labels(function)
     given = zip(return_op(function).operands, labels, strict=True)
     return [

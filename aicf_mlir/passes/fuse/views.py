@@ -1,4 +1,4 @@
-"""Looking through kernel.reshape: the same memory, so an epilogue may apply on either side of it; and what renames memory."""
+"""Looking through kernel.reshape: the same memory, so an epilogue may apply on either side of it; and ops that rename memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aicf_mlir.dialects import kernel
 
 
 def view_chain(value: SSAValue) -> list[SSAValue]:
-    """`value`, then what it is a reshape of, and so on: the last one is no reshape."""
+    """`value`, then the operand that it is a reshape of, and so on: the last one is no reshape."""
     chain = [value]
     while isinstance(chain[-1].owner, kernel.ReshapeOp):
         chain.append(chain[-1].owner.input)

@@ -42,7 +42,7 @@ LEGAL_DIALECTS = ("builtin", "func", "kernel", "scalar", "arith", "math")
 
 
 class ApplyRule(RewritePattern):
-    """Replace an op by what its rule in `RULES` makes of it, or by the generated launch of its body."""
+    """Replace an op by the launches that its rule in `RULES` makes, or by the generated launch of its body."""
 
     def __init__(self, bodies: Bodies):
         self.bodies, self.sites = bodies, Sites()
@@ -67,7 +67,7 @@ class ApplyRule(RewritePattern):
 
 
 def of_floats(op: Operation) -> bool:
-    """True if the prebuilt kernels compute it: none gives integers, reads booleans or repeats what a gradient takes."""
+    """True if the prebuilt kernels compute it: none gives integers, reads booleans or repeats an operand of a gradient."""
     if any(element_type(operand) == i1 for operand in op.operands) or not all(map(is_float, op.results)):
         return False
     return type(op) not in elementwise.RULES or len({shape_of(operand) for operand in op.operands}) == 1

@@ -1,4 +1,4 @@
-"""Constants, what only renames memory, and reductions."""
+"""Constants, ops that only rename memory, and reductions."""
 
 from __future__ import annotations
 

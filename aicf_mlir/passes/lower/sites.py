@@ -22,7 +22,7 @@ class Sites:
         self._made: dict[tuple[Block, int], kernel.ConstantOp] = {}
 
     def at(self, site: int, reader: Operation) -> SSAValue:
-        """The constant; where `reader` is the first that asks for it, it is written in front of everything."""
+        """The constant; if `reader` is the first that needs it, it is written before everything else."""
         block = reader.parent
         assert block is not None
         if (found := self._made.get((block, site))) is None:

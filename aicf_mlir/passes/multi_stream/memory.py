@@ -1,7 +1,7 @@
 """Rules for temporaries that may share bytes in a plan with branches.
 
-Sharing puts the launches that use the one before those that use the other. In the order of the text that costs nothing on one
-branch; between two it costs what they could have done at the same time.
+Sharing puts the launches that use the one before those that use the other. In the order of the text this costs nothing on one
+branch; between two branches it costs their parallelism.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ LEFT = 92
 WIDEST = 1400
 HEADER, GAP = 18, 12
 MARKED = 16
-"""More of a header, for what is said of the mark."""
+"""The further height of a header for the text about the mark."""
 NAMED_LAUNCHES = 32
 """Up to so many launches stand with their ops under the axis."""
 
@@ -106,7 +106,7 @@ def _heading(svg: Svg, memory: MemoryMap, title: str, width: float) -> float:
 
 
 def _height(arena: Arena) -> float:
-    """Temporaries take turns, which needs room to see; what stays is a pile of names."""
+    """The height of an arena. Temporaries take turns, which needs room to see; persistent slots are a pile of names."""
     if arena.name == "temp":
         return min(max(20.0 * len(arena.blocks), 120.0), 560.0)
     return min(max(11.5 * len(arena.blocks), 14.0), 110.0)

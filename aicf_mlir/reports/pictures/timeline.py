@@ -25,7 +25,7 @@ from aicf_mlir.reports.pictures.units import counted, decimal_step, readable_sec
 
 LEFT = 66
 BAR, CHANNEL = 21, 12
-"""Pixels of a bar, and of what is between two lanes: there run the lines of what waits for what."""
+"""The pixels of a bar, and of the channel between two lanes, in which the lines of dependencies run."""
 
 FULL_LANES, THIN = 6, 5
 """Lanes of a row that have room for names, and pixels of each further one."""
@@ -177,7 +177,7 @@ class _Drawing:
         return bar.start < scale.end and (bar.end > scale.begin or bar.start >= scale.begin)
 
     def _row(self, shown: list[Bar], scale: Scale, y: float) -> float:
-        """The lanes of one row, what waits for what, and the bars over it; returns where it ends."""
+        """Draw the lanes of one row, the dependencies, and the bars over it; returns where it ends."""
         lanes = Lanes(y, max((bar.lane for bar in shown), default=0) + 1)
         for lane in range(lanes.count):
             middle = lanes.middle(lane)

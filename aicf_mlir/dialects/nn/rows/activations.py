@@ -1,4 +1,4 @@
-"""Rows of activations and of losses for each element, at every point what torch computes there."""
+"""Rows of activations and of losses for each element, with torch's results at every point."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def power_of_gradient(g: Scalar, x: Scalar, y: Scalar, exponent: float) -> Scala
 
 
 def exponential_gradient(g: Scalar, x: Scalar, y: Scalar, base: float) -> Scalar:
-    """0 to the power of what is not negative does not change."""
+    """The gradient of an exponential; 0 to the power of a non-negative number does not change."""
     if base == 0.0:
         return select(y <= 1.0, 0.0, g * (y * -math.inf))
     return g * (y * (math.log(base) if base > 0 else math.nan))

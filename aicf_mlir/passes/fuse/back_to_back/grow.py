@@ -32,7 +32,7 @@ WIDEST = 128
 
 @dataclass(frozen=True)
 class Sum:
-    """A sum over all rows: what is summed of the elements, and what is made of the sums."""
+    """A sum over all rows: its terms, computed from the elements, and the function of the sums."""
 
     member: Member
     terms: Body
@@ -47,7 +47,7 @@ class Sum:
 
 @dataclass
 class ChainLink:
-    """A product with what joined it."""
+    """A product with the members that joined it."""
 
     product: KernelOp
     maps: list[Member] = field(default_factory=list[Member])
@@ -60,7 +60,7 @@ class ChainLink:
 
     @property
     def values(self) -> list[SSAValue]:
-        """The product, and what the maps give."""
+        """The product, and the results of the maps."""
         return [self.product.results[0], *(value for member in self.maps for value in member.results)]
 
     @property
@@ -80,7 +80,7 @@ class OverRows:
     product: KernelOp
     left: SSAValue
     right: SSAValue | None
-    """None: what the first link multiplies."""
+    """The right operand; None: the left operand of the first link."""
 
 
 @dataclass
@@ -161,7 +161,7 @@ class Growth:
             self.chain.ended_by = op
 
     def is_beyond(self, op: Operation, roots: set[SSAValue]) -> bool:
-        """True if it reads what is made outside of the chain from its values."""
+        """True if it reads a value that is made outside of the chain from its values."""
         return bool(self.beyond & (roots | set(op.operands)))
 
     def is_next(self, op: Operation) -> bool:
@@ -201,7 +201,7 @@ class Growth:
         return True
 
     def note_over_rows(self, op: Operation) -> None:
-        """Note a product over rows whose operands are values of the chain, or one and what the chain begins with."""
+        """Note a product over rows whose operands are values of the chain, or one of them and the first operand of the chain."""
         assert isinstance(op, KernelOp)
         (a,), (b,) = op.ins["a"], op.ins["b"]
         same = tensor_spec(a)[0] == tensor_spec(self.first.operands[0])[0]
@@ -223,7 +223,7 @@ class Growth:
         return access.root if whole else None
 
     def leave_casts(self) -> None:
-        """Take out wide copies that nothing of the chain reads: who reads them casts what is half as large."""
+        """Remove wide copies that nothing in the chain reads: their readers cast a value of half the size."""
         inside = self.chain.ops
         for link in self.chain.links:
             link.maps = [
@@ -265,12 +265,12 @@ def before_cast(first: KernelOp, ops: Sequence[Operation]) -> SSAValue | None:
 
 
 def is_over_rows(op: Operation) -> bool:
-    """True if it is a product over the rows, the gradient of a weight: what a chain leaves to others by design."""
+    """True if it is a product over the rows, the gradient of a weight, which a chain leaves to others by design."""
     return isinstance(op, kernel.GemmOp) and bool(op.attrs.get("trans_a"))
 
 
 def sum_of(member: Member) -> tuple[Body, Body] | None:
-    """The body of what a launch sums over all rows, and that of what it makes of a sum; None where it does more."""
+    """The body of the terms that a launch sums over all rows, and that of its function of a sum; None if it does more."""
     if len(member.results) != 1 or not all(member.narrow) or (halves := divided(member.body)) is None:
         return None
     columns, behind = halves

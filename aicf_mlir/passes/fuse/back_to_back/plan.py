@@ -48,7 +48,7 @@ class Value:
 
     @property
     def sum_element(self) -> str:
-        """The element type of its sum: what one reader wants, where there is one that takes the sum as it is."""
+        """The element type of its sum: that of the one reader that takes the sum unchanged, if there is one."""
         wanted = [tensor_spec(total.member.results[0])[0] for total in self.sums if is_plain(total)]
         return wanted[0] if len(self.sums) == 1 and wanted else SUMMED
 
@@ -70,7 +70,7 @@ class PlannedLink:
 class ChainPlan:
     """The launch that takes the place of a chain and of these products over rows.
 
-    With `casts` it reads what is cast to its first operand, and with `keep` no value is written for later links alone.
+    With `casts` it reads the value that is cast to its first operand, and with `keep` no value is written for later links alone.
     """
 
     def __init__(self, chain: Chain, over_rows: Sequence[OverRows], casts: bool, keep: bool):
@@ -219,8 +219,8 @@ class ChainPlan:
 
     @property
     def traffic(self) -> int:
-        """Bytes of a step with a batch of its own: what it reads of a and writes for others, what a cast in front of it reads
-        and writes, and what the products over rows outside of it read.
+        """The bytes of a step with a batch of its own: its reads of a and writes for others, the traffic of a cast before it,
+        and the reads of the products over rows outside of it.
         """
         moved = [self.a, *([self.rounded] if self.writes_a else [])]
         if self.chain.cast is not None and self.a is self.rounded:

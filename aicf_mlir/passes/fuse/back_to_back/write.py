@@ -25,7 +25,7 @@ from aicf_mlir.passes.fuse.views import in_place_of
 
 
 def write(function: FuncOp, bodies: Bodies, plan: ChainPlan) -> KernelOp:
-    """Write the launch of `plan` where its first product stands, and erase what it replaces."""
+    """Write the launch of `plan` in the place of its first product, and erase the ops that it replaces."""
     block, links = function.body.block, plan.chain.links
     place = links[0].product
     position = {op: at for at, op in enumerate(block.ops)}
@@ -104,7 +104,7 @@ def goes_on(columns: SSAValue, total: Sum, bodies: Bodies, place: Operation) -> 
 
 
 def after(behind: Body) -> Body:
-    """The body of what follows a sum, of the sum."""
+    """The body of the function of a sum, applied to the sum."""
     builder, values = Builder(behind.args), [0]
     for line in behind.lines:
         summed = line.op == "scalar.sum"

@@ -1,4 +1,4 @@
-"""A cluster: members that become one launch, and what one kernel can hold and compute."""
+"""A cluster: members that become one launch, and the limits of one kernel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Cluster:
 
     @property
     def head(self) -> Member:
-        """The member that says what is reduced, rows before columns; the first one of a map."""
+        """The member that determines the reduced dimensions, rows before columns; the first one of a map."""
         order = [m for kind in ("rowwise", "colwise") for m in self.members if m.kind == kind]
         return order[0] if order else self.members[0]
 

@@ -119,7 +119,9 @@ class Clustering:
         return known[1]
 
     def versions(self, cluster: Cluster, member: Member) -> Iterator[Member]:
-        """`member` with operands computed again from what `cluster` has anyway, where it can; then as it is."""
+        """`member` with operands that are computed again from values that `cluster` has in any case, if possible; then
+        unchanged.
+        """
         there = cluster.values | {root for root, _ in operands_of(cluster)}
         again, index = member, 0
         while index < len(again.operands) and again.body.operations <= member.body.operations + FEW_LINES:
@@ -136,7 +138,7 @@ class Clustering:
         yield member
 
     def reads_alone(self, member: Member) -> bool:
-        """True if nothing else reads what `member` computes again, so that one launch becomes none."""
+        """True if only `member` reads the values that it computes again, so that one launch disappears."""
         before = {access.root for access in self.loops[member.op].operands}
         gone = before - {access.root for access in member.operands}
         readers = {root: (*self.readers(root), *self.again.get(root, ())) for root in gone}
@@ -190,7 +192,7 @@ class Clustering:
                 yield cluster
 
     def joined(self, cluster: Cluster, member: Member) -> Cluster | str:
-        """`cluster` with `member`, at a place where both may stand, or why there is no such cluster."""
+        """`cluster` with `member`, at a place where both may stand, or the reason why there is no such cluster."""
         fitted = fit(cluster, member)
         if isinstance(fitted, str):
             return fitted
@@ -217,7 +219,7 @@ class Clustering:
         return new
 
     def apart(self) -> Iterator[tuple[Operation, Operation, str]]:
-        """Each launch that reads what one of another cluster gives, that one, and why they are not one."""
+        """Each launch that reads a result of another cluster's launch, the other launch, and the reason why they are not one."""
         for op, member in self.loops.items():
             own = self.cluster_of[op]
             for source in dict.fromkeys(access.root.owner for access in member.operands):
@@ -262,7 +264,7 @@ class Clustering:
         return where is cluster or (self.position[op] if where is None else where.anchor) < cluster.anchor
 
     def readers(self, value: SSAValue) -> list[Operation]:
-        """Every op that reads `value`, also through what moves no memory, and copies."""
+        """Every op that reads `value`, also through copies and ops that move no memory."""
         if value not in self._readers:
             found: list[Operation] = []
             for use in value.uses:

@@ -104,7 +104,9 @@ class Emission:
             self.hand_over(value, result, anchor)
 
     def is_read_outside(self, value: SSAValue) -> bool:
-        """True if what stays reads `value`: no member of a cluster, which `readers` knows, and nothing that they look through."""
+        """True if any op that stays reads `value`: no member of a cluster, which `readers` knows, and no op that the members
+        look through.
+        """
         for use in value.uses:
             op = use.operation
             if op in self.members:
@@ -159,7 +161,7 @@ class Emission:
         return access.root, self.layout(cluster, member, access.layout)
 
     def layout(self, cluster: Cluster, member: Member, layout: Layout) -> Layout:
-        """Over the domain of the cluster: what walks the kept dimensions is repeated along the others."""
+        """The layout over the domain of the cluster: an operand over the kept dimensions is repeated along the others."""
         if id(member) not in cluster.narrow_members:
             return layout
         head = cluster.head

@@ -1,4 +1,4 @@
-"""True if a member walks the domain of a cluster, or what the cluster keeps of it; if not, why.
+"""The fit of a member in a cluster: it walks the domain of the cluster, or the kept dimensions of it; if not, the reason.
 
 A reason is a sentence of which the member is the subject, and the cluster "the other"; it is empty where this way to
 fit is none for launches of these kinds.
@@ -16,7 +16,7 @@ from aicf_mlir.passes.fuse.loops.cluster import Cluster, stages_of
 from aicf_mlir.passes.fuse.loops.members import Access, Member
 
 Fit = tuple[list[Member], bool]
-"""The members of both over one domain, and whether the new one walks the kept dimensions only."""
+"""The members of both over one domain, and True if the new one walks the kept dimensions only."""
 
 OTHER_WALK = "it does not go through the elements of the other in their order"
 OTHER_PLACES = "it reads what the other gives in another order, in part, or more than once"
@@ -86,7 +86,7 @@ def _narrow(cluster: Cluster, member: Member) -> Fit | str:
 def _beside(cluster: Cluster, member: Member) -> Fit | str:
     """The fit of sums of columns with rows, or of rows with such sums: common operands are read once.
 
-    The sums take what follows no reduction, and no more than a sum is left of their columns.
+    The sums take values that follow no reduction, and no more than a sum is left of their columns.
     """
     if {cluster.kind, member.kind} != {"rowwise", "colwise"}:
         return ""
@@ -126,7 +126,7 @@ def is_sum(member: Member) -> bool:
 
 
 def is_wide(access: Access) -> bool:
-    """True if an operand has an element of its own for each point, and is no small part of what is read."""
+    """True if an operand has an element of its own for each point, and is no small part of the read bytes."""
     layout = access.layout
     return layout is not None and all(
         stride or size == 1 for size, stride in zip(layout.shape, layout.strides, strict=True)
@@ -139,7 +139,7 @@ def is_same(layout: Layout, domain: Sequence[int]) -> bool:
 
 
 def is_repeated(layout: Layout, domain: Sequence[int], reduced: int, kind: str) -> bool:
-    """True if a value of the kept dimensions is read once for each point of what is reduced."""
+    """True if a value of the kept dimensions is read once for each point of the reduced ones."""
     rank = len(domain)
     kept = domain[reduced:] if kind == "colwise" else domain[: rank - reduced]
     zeros, dense = (0,) * reduced, dense_strides(kept)

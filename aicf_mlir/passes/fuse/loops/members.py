@@ -45,7 +45,7 @@ class Member:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The domain without what is reduced."""
+        """The domain without the reduced dimensions."""
         rank = len(self.domain)
         return self.domain[self.reduced :] if self.kind == "colwise" else self.domain[: rank - self.reduced]
 
@@ -102,7 +102,7 @@ def _moves(op: KernelOp) -> bool:
 
 
 def member_of(op: Operation, bodies: Bodies) -> Member | None:
-    """`op` as a loop; None for what is none, or what a generated kernel cannot do."""
+    """`op` as a loop; None if it is none, or if no generated kernel can compute it."""
     if not isinstance(op, KernelOp) or op.kernel_id is not None:
         return None
     if any(shares_block(value.type) for value in op.results) or not all(
@@ -199,7 +199,7 @@ def _sum(op: KernelOp) -> Member | None:
 
 
 def composed(reader: Member, index: int, source: Member, value: SSAValue) -> Member | None:
-    """`reader` with what `source`, a map, computes in the place of its operand `index`; None where no strides say it.
+    """`reader` with the computation of `source`, a map, in the place of its operand `index`; None if no strides express it.
 
     None too where the reader compares elements of one tensor, as ranks do: all of them must be the same numbers, and on a
     GPU a quotient that is computed again may end in another digit than the one that is stored.
@@ -245,7 +245,9 @@ def is_cheap(member: Member) -> bool:
 
 
 def divides(body: Body) -> bool:
-    """True if it divides by what is no constant: on a GPU a row that shares its divisor is multiplied by the reciprocal."""
+    """True if it divides by a value that is no constant: on a GPU a row that shares its divisor is multiplied by the
+    reciprocal.
+    """
     first = len(body.args)
     divisors = [line.args[1] for line in body.lines if line.op == "arith.divf"]
     return any(value < first or body.lines[value - first].op != "arith.constant" for value in divisors)

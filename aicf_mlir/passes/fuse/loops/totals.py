@@ -23,9 +23,9 @@ LARGE = 1 << 20
 
 
 def add_columns_first(function: FuncOp, bodies: Bodies) -> bool:
-    """Write large sums of all elements as sums of columns and the sum of those; whether there were any.
+    """Write large sums of all elements as sums of columns and the sum of those; return True if there were any.
 
-    Only where another launch sums columns of what they read, so that the two can be one.
+    This is done only if another launch sums columns of their operands, so that the two can be one.
     """
     ops = [op for op in function.body.block.ops if isinstance(op, GeneratedOp)]
     position = {op: at for at, op in enumerate(ops)}

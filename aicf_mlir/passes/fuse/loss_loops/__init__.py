@@ -1,1 +1,1 @@
-"""Losses as reductions and maps, a file for each: what `losses.py` writes in the place of prebuilt launches."""
+"""Losses as reductions and maps, a file for each: the loops that `losses.py` writes in the place of prebuilt launches."""

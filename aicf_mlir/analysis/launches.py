@@ -31,7 +31,7 @@ class Work:
     nbytes: int
     """Read and written."""
     flops: int | None
-    """None where nothing says how many."""
+    """The floating-point operations; None if their number is unknown."""
     element: str | None
     """The floating-point type of most of its elements, "tf32" for a product that may round to it: at whose rate it computes.
 

@@ -78,8 +78,9 @@ X86 = ("x86_64", "AMD64")
 WITH_FUSED = ("x86-64-v3", "x86-64-v4")
 """The names of such processors that have it; for others, the features tell."""
 PASSES = ("always_inliner", "sroa", "new_gvn", "simplify_cfg")
-"""All that the text needs, which has its lanes and its order. LLVM's own pipeline takes twice as long for code that is
-no faster, and its vector-combine fails on some vectors of one lane: an assertion of LLVM 22 ends the process."""
+"""All passes that the text needs, which has its lanes and its order. LLVM's own pipeline takes twice as long for code that is
+no faster, and its vector-combine fails on some vectors of one lane: an assertion of LLVM 22 ends the process.
+"""
 
 
 def _optimise(llvm: ModuleType, module: Any, machine: Any) -> None:

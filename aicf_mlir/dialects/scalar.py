@@ -105,7 +105,7 @@ class BodyOp(IRDLOperation):
 
     @property
     def symbol(self) -> str:
-        """Its name."""
+        """The name of the body."""
         return self.sym_name.data
 
     def body(self) -> Body:

@@ -29,7 +29,9 @@ class ScalarOp(IRDLOperation):
 
 
 class ReductionOp(ScalarOp):
-    """Over dimensions of the kernel, in an order that the kernel fixes: those that it reduces, where no other are named."""
+    """A reduction over dimensions of the kernel, in an order that the kernel fixes: those that it reduces, if no others are
+    named.
+    """
 
     x = operand_def()
     result = result_def()

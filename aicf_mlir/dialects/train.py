@@ -70,7 +70,7 @@ class UpdateOp(TensorOp):
 
     @property
     def grads(self) -> list[SSAValue]:
-        """Their gradients, in the same order."""
+        """The gradients of the parameters, in the same order."""
         return list(self.operands_)[len(self.names) :]
 
     def verify_(self) -> None:

@@ -1,4 +1,4 @@
-"""Before a tool's own code runs: a process that was started as a tool shows no traceback from its imports either.
+"""The start of a tool: a process that was started as a tool shows no traceback from its imports either.
 
 The commands, like `python -m aicf_mlir.tools.aicf_opt`, import this package first, and xDSL, NumPy and torch, which take a
 second, before `main` of the tool can catch anything. So the package checks here at its own import if the import is that of a

@@ -43,7 +43,7 @@ class Arithmetic:
 
 
 class Exact(Arithmetic):
-    """Without roundings: floats are float64 from the arguments to the results."""
+    """The arithmetic without roundings: floats are float64 from the arguments to the results."""
 
     def round(self, values: Array, element: str) -> Array:
         """Floats stay as computed."""

@@ -33,12 +33,12 @@ def custom_gradient(op: nn.CustomGradientOp, operands: Operands) -> tuple[Array,
 
 
 def cast(op: nn.CastOp, operands: Operands) -> Array | tuple[Array, ...]:
-    """Rounded once, where the result is rounded; other types by the body."""
+    """A cast that rounds once, if the result is rounded; other types by the body."""
     return operands[0] if is_float(op.result) else generated(op, operands)
 
 
 def total(op: nn.ReductionOp, operands: Operands) -> Array | tuple[Array, ...]:
-    """Over no dimensions the operand itself, whose -0.0 a sum would lose."""
+    """The sum; over no dimensions it is the operand itself, whose -0.0 a sum would lose."""
     return generated(op, operands) if len(op.dims) else operands[0]
 
 

@@ -64,7 +64,7 @@ def derivative(body: Body) -> Body:
 
 
 def add(arrived: dict[int, Scalar], value: int, cotangent: Scalar) -> None:
-    """One more path from `value` to the results."""
+    """Add one more path from `value` to the results."""
     arrived[value] = arrived[value] + cotangent if value in arrived else cotangent
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DType:
-    """One row."""
+    """One row of the table of element types."""
 
     name: str
     """The name in IR, in plans and in the runtime, e.g. "bf16"."""

@@ -312,7 +312,7 @@ def power(x: Scalar, y: Scalar | Number) -> Scalar:
 
 
 def integer_power(x: Scalar, exponent: Scalar) -> Scalar:
-    """X to the power of an integer."""
+    """Return x to the power of an integer."""
     return x.apply(POWER_OF_INTEGER, exponent)
 
 

@@ -36,7 +36,7 @@ class Uses:
 
 @dataclass(frozen=True)
 class LinkText:
-    """One link."""
+    """The text of one link."""
 
     b: int
     """The number of the operand b."""

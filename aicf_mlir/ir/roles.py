@@ -32,7 +32,7 @@ class Saved(Enum):
 
 @dataclass(frozen=True)
 class Role:
-    """One row."""
+    """One row of the table of roles."""
 
     name: str
     """The name in signatures and plans; also the name of the arena of its slots."""
@@ -74,7 +74,7 @@ def roles_of(*access: Access) -> tuple[str, ...]:
 
 
 ROLES = roles_of(*Access)
-"""All of them."""
+"""The names of all roles."""
 
 ARGUMENT_ROLES = tuple(role.name for role in ROLE_TABLE if role.is_argument)
 """The roles of function arguments, and so of slots that have a value before the step."""
@@ -91,7 +91,7 @@ UPDATED_ROLES = roles_of(Access.UPDATED)
 """Written at most once a step: by the launch that computes the new value."""
 
 UNDEFINED_ROLES = roles_of(Access.WRITTEN)
-"""Without a value until a launch writes one."""
+"""The roles without a value until a launch writes one."""
 
 RETURNED_ROLES = tuple(role.name for role in ROLE_TABLE if role.access is Access.WRITTEN and role.is_named)
 """Slots that a step must write."""

@@ -271,7 +271,7 @@ def verify_signature(function: func.FuncOp) -> None:
 
 
 def _verify_status(where: str, type: Attribute, labels: Sequence[Label]) -> None:
-    """There is one status on a side, of its type."""
+    """Check that there is one status on a side, of its type."""
     if type != STATUS_TYPE:
         raise VerifyException(f"{where}: expected a status of type {STATUS_TYPE}, got {type}")
     if (count := sum(label.role == STATUS for label in labels)) > 1:

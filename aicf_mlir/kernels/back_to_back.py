@@ -43,7 +43,7 @@ class Link:
     """A product and its body."""
 
     body: Body
-    """Its first argument is the element of the product."""
+    """The body; its first argument is the element of the product."""
     b: Tensor
     b_number: int
     """The number of its operand b: links may share one."""

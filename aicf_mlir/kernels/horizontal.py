@@ -112,7 +112,7 @@ def parted(body: Body, counts: Sequence[tuple[int, int]]) -> list[Body]:
 
 
 def _closure(body: Body, wanted: Sequence[int]) -> list[int]:
-    """All values that these are computed of, themselves among them, in the body's order."""
+    """All values that the wanted ones are computed from, themselves among them, in the body's order."""
     needed, waiting = set[int](), list(wanted)
     while waiting:
         value = waiting.pop()

@@ -42,7 +42,7 @@ __all__ = ["Axis", "Code", "Kernel", "Phase", "Product", "Tensor", "collapse", "
 
 @dataclass(frozen=True)
 class Kernel:
-    """All that the code of a kernel follows from, and nothing else."""
+    """The inputs that determine the code of a kernel, and nothing else."""
 
     kind: str
     target: str
@@ -87,7 +87,7 @@ class Kernel:
 
     @property
     def reduced_dims(self) -> range:
-        """Their positions in the domain."""
+        """The positions of the reduced dimensions in the domain."""
         rank = len(self.domain)
         return range(self.reduced) if self.kind == "colwise" else range(rank - self.reduced, rank)
 

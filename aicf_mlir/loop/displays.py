@@ -108,7 +108,7 @@ class Bar(_Timed):
 
 
 class Line(_Timed):
-    """One line that is written again and again."""
+    """One line that is rewritten again and again."""
 
     def __init__(self, stream: TextIO):
         super().__init__()

@@ -27,7 +27,7 @@ def _cpu_info() -> dict[str, str]:
 
 
 def name() -> str:
-    """Its name."""
+    """The name of the processor."""
     return _cpu_info().get("model name") or platform.processor() or "unknown processor"
 
 

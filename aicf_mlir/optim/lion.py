@@ -39,7 +39,7 @@ class Lion(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One step of every parameter that has a gradient; the loss, where `closure` computes it again."""
+        """Do one step of every parameter that has a gradient; return the loss if `closure` computes it."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -1,5 +1,4 @@
-"""
-Everything that the compiler knows of an optimizer, in one file each: `sgd.py`, `adam.py`, `rmsprop.py`.
+"""The compiler's descriptions of optimizers, in one file each: `sgd.py`, `adam.py`, `rmsprop.py`.
 
 A rule is found by its file being in this folder; no list names it. Rules stand in the order of their kernels in the
 runtime, then those that are formulas in that of their names.
@@ -64,7 +63,7 @@ LAUNCHED = tuple(rule for rule in RULES if issubclass(rule, LaunchedRule))
 """The rules that the runtime has a kernel for."""
 
 LAUNCHED_OPS: tuple[type[LaunchedOp], ...] = (AdvanceOp, *(rule.OP for rule in LAUNCHED))
-"""Their ops."""
+"""The ops of the rules with a kernel."""
 
 OPS: tuple[type[OptimOp], ...] = (*LAUNCHED_OPS, ScalarsOp, UpdateOp)
 """The optim dialect."""

@@ -42,7 +42,7 @@ CORRECTED = (*(row.beta for row in CORRECTIONS), *(row.pin for row in CORRECTION
 
 
 def advance(step: Array, **correction: Array) -> list[Array]:
-    """One more step for each parameter of a group, and with the betas and pins the corrections of that step."""
+    """Advance by one step for each parameter of a group, and with the betas and pins compute the corrections of that step."""
     following = step + 1.0
     return [
         following,

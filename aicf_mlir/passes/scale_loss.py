@@ -159,5 +159,5 @@ class Scaled(Emitter):
         return self.emit(nn.ConstantOp(value, TensorType(element, [])))
 
     def where(self, condition: SSAValue, value: SSAValue, other: SSAValue) -> SSAValue:
-        """One or the other."""
+        """Emit `value` if the condition holds, else `other`."""
         return self.emit(CLASSES["where"](condition, value, other))

@@ -39,7 +39,7 @@ class Rates:
     """The rates of one device."""
 
     copy: float
-    """Bytes read and written, a second."""
+    """The bytes read and written in a second."""
     products: Mapping[str, float | None]
     """Floating-point operations a second by element type; None where no kernel multiplies such elements."""
 

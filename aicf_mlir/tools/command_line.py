@@ -47,7 +47,7 @@ class ToolParser(argparse.ArgumentParser):
         return name in self._option_string_actions
 
     def error(self, message: str) -> NoReturn:
-        """One line on standard error, exit code 2."""
+        """Print one line on standard error and exit with code 2."""
         self.exit(USAGE, f"{self.prog}: error: {message}\n")
 
     def _explain(self, argument: str, file: str) -> str:

@@ -58,7 +58,7 @@ class Op:
 
 
 def kernel_list(op: str | None = None, device: str | None = None) -> tuple[Op, ...]:
-    """All ops, or one; with their kernels on all devices, or on one. Raises BindError for an op that is not there."""
+    """All ops, or one; with their kernels on all devices, or on one. Raises BindError for an unknown op."""
     rows = schemas()
     if op is not None and op not in rows:
         raise BindError(_unknown(op, rows))

@@ -48,7 +48,7 @@ def tuned(uses: Iterable[Use], generated: Iterable[str], device: str) -> Lock:
 
 
 def candidates(use: Use, device: str) -> list[Candidate]:
-    """All that run `use`, in the order of preference; SelectionError with the reasons where none does."""
+    """All candidates that run `use`, in the order of preference; SelectionError with the reasons if there is none."""
     target, found = _C.target_of(device), list[Candidate]()
     for kernel in registry.kernels_of(use.op):
         try:

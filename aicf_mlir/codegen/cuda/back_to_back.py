@@ -203,7 +203,7 @@ class ChainWriter:
         )
 
     def _tile(self) -> None:
-        """All links for 64 rows, of which this warp has 16."""
+        """Emit all links for 64 rows, of which this warp has 16."""
         text, kernel = self.text, self.kernel
         self._read_a()
         chained, waiting, behind = "a", list[int](), list[int]()

@@ -165,7 +165,7 @@ class BodyWriter:
                 self._flag(flags, made)
 
     def _flag(self, flags: Flags, made: Yield) -> None:
-        """One bit of each truth value that a later link takes."""
+        """Emit one bit of each truth value that a later link takes."""
         text, kernel = self.text, self.kernel
         body = kernel.links[flags.link].body
         rounded = (

@@ -87,7 +87,7 @@ class ChainPlan:
 
     @property
     def shares(self) -> int:
-        """Into how many parts the sums of an outer product are divided."""
+        """The number of parts into which the sums of an outer product are divided."""
         return self.warpgroups if self.divided else 1
 
     summed: int = 0

@@ -273,7 +273,7 @@ class ColumnWriter:
             fetch(self.text, self.kernel, place, number, self.plan.width, f"x{number}[u]")
 
     def _add(self, place: Coordinates) -> None:
-        """One row: its results, and its share of the reductions."""
+        """Emit one row: its results, and its share of the reductions."""
         text, kernel, plan = self.text, self.kernel, self.plan
         for number in self.whole:
             text.add(f"Vec<{STORED[kernel.results[number].element]}, {plan.width}> y{number};")
@@ -297,7 +297,7 @@ class ColumnWriter:
             put(text, kernel, place, number, plan.width)
 
     def _combine(self) -> None:
-        """Over the threads of a column, in halves; the uppermost has the result."""
+        """Combine over the threads of a column, in halves; the uppermost has the result."""
         text, plan = self.text, self.plan
         sizes = [reduction(self.kernel, value).bytes for value in self.reductions]
         text.add(f"__shared__ uint4 shared[{max(sizes) * THREADS * plan.width // 16}];")

@@ -167,7 +167,7 @@ class Group:
 
 
 def groups_of(kernel: HorizontalKernel) -> list[Group]:
-    """All members by their texts, in the order of their blocks; SelectionError for one that cannot be there."""
+    """The groups of all members by their texts, in the order of their blocks; SelectionError for one that cannot be a member."""
     order = sorted(
         range(len(kernel.parts)), key=lambda n: (ORDER.index(kernel.parts[n].kind), kernel.parts[n].id, n)
     )

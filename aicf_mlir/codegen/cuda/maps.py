@@ -33,7 +33,7 @@ IN_FLIGHT = 64
 RESIDENT = 1024
 """The threads of a multiprocessor that have registers for reads ahead, if memory limits a map."""
 MEMORY = 8
-"""Bytes of a point from which it is; below, arithmetic wants all the threads that there can be."""
+"""The bytes of a point from which on memory limits a map; below, arithmetic wants as many threads as possible."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def code(kernel: Kernel, plan: MapSchedule | None = None) -> Code:
 
 
 def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
-    """All vectors of a thread: the reads of all, then the arithmetic and writes of each."""
+    """Emit all vectors of a thread: the reads of all, then the arithmetic and writes of each."""
     per_block = plan.threads * plan.vectors
     small = plan.count < 1 << 31
     counter = "unsigned" if small else "unsigned long long"

@@ -36,7 +36,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Passes:
-    """All walks over the elements, and when a value is used for the last time."""
+    """All walks over the elements, and the last use of each value."""
 
     passes: tuple[Pass, ...]
     held: Mapping[int, int]

@@ -49,7 +49,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class ProductProblem:
-    """All that the code of a product follows from, but for its epilogue."""
+    """The inputs that determine the code of a product, except for its epilogue."""
 
     target: str
     """A compute capability, such as "sm_90"."""

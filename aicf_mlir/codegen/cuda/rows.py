@@ -42,8 +42,9 @@ FILLED = {2: 1 << 18, 3: 1 << 20}
 tensors each thread has one vector, or it would wait for some before it requests the next.
 """
 CROWDED = range(24 << 20, 80 << 20)
-"""Bytes that are read and written, from half a cache of a large chip to more than all of it, where the one operand
-should leave its results the room. (Two operands, or more bytes, were slower so.)"""
+"""The range of bytes read and written, from half a cache of a large chip to more than all of it, in which the one operand
+should leave the room to its results. (Two operands, or more bytes, were slower with it.)
+"""
 ROOM = {MOST_THREADS: 24}
 """The registers of a thread for the elements of its row, by threads of a block; the rest are for arithmetic."""
 USUAL_ROOM = 32
@@ -173,7 +174,7 @@ class RowWriter:
         self._one_row()
 
     def _one_row(self) -> None:
-        """All that is done with the row of these lanes."""
+        """Emit everything for the row of these lanes."""
         text, kernel = self.text, self.kernel
         self.row = self._row()
         self.scope = Scope(text, kernel, self._narrow, lambda dim: index_of(dim, "", self.row))
@@ -256,7 +257,7 @@ class RowWriter:
                 yield find(text, plan.columns, "c", "e", kind, plan.width)
 
     def _pass(self, number: int, item: Pass) -> None:
-        """One walk over the row, and the reductions that it feeds."""
+        """Emit one walk over the row, and the reductions that it feeds."""
         text, kernel, made = self.text, self.kernel, self.passes.made
         keep = [v for v in item.computed if v >= len(kernel.operands) and made.get(v) == number]
         if not (item.reductions or item.written or item.fed or keep):
@@ -312,7 +313,7 @@ class RowWriter:
         """Sums over the rows take these values of one element; a row alone has none."""
 
     def _combine(self, reductions: tuple[int, ...]) -> None:
-        """Over the lanes of the row, then over its warps; every thread gets the result."""
+        """Combine over the lanes of the row, then over its warps; every thread gets the result."""
         text, kernel, lanes = self.text, self.kernel, self.plan.lanes
         for value in reductions:
             of = reduction(kernel, value)

@@ -240,7 +240,9 @@ class WalkWriter(RowWriter):
                 )
 
     def _combine(self, reductions: tuple[int, ...]) -> None:
-        """Over the lanes of the row, then over its warps; the places of two turns, so that one barrier is enough."""
+        """Combine over the lanes of the row, then over its warps; two turns have separate places, so that one barrier is
+        enough.
+        """
         text, kernel, lanes = self.text, self.kernel, self.plan.lanes
         if lanes <= WARP or not reductions:
             super()._combine(reductions)

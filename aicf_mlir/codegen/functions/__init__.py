@@ -85,6 +85,6 @@ NARROW: dict[tuple[str, str], tuple[str, Formula]] = {
 
 @cache
 def conversion(source: str, target: str) -> Body:
-    """Between f32 and the bits of a float of 16 bits, as an i32; `odd` is an f32 on the way there from f64."""
+    """The conversion between f32 and the bits of a float of 16 bits, as an i32; `odd` is an f32 on the way there from f64."""
     type_, function = NARROW[source, target]
     return trace([type_], function)

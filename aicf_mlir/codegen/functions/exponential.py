@@ -56,7 +56,7 @@ def expm1_64(x: Scalar) -> Scalar:
 
 
 def _log(x: Scalar, less_one: Scalar | None) -> Scalar:
-    """Log of a positive normal f64; where it is near 1, its difference from 1 may be known better than itself."""
+    """The logarithm of a positive normal f64; if it is near 1, its difference from 1 may be known better than itself."""
     exponent = shifted_right(bits(x) - SQRT_HALF_BITS, 52)
     mantissa = from_bits(bits(x) - shifted_left(exponent, 52))
     above, below = mantissa - 1.0, mantissa + 1.0
@@ -69,7 +69,7 @@ def _log(x: Scalar, less_one: Scalar | None) -> Scalar:
 
 
 def log64(x: Scalar) -> Scalar:
-    """Log of a positive normal f64."""
+    """The logarithm of a positive normal f64."""
     return _log(x, None)
 
 

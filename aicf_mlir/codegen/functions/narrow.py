@@ -75,7 +75,7 @@ def f64_to_f32_odd(x: Scalar) -> Scalar:
 
 
 def fma(x: Scalar, y: Scalar, z: Scalar) -> Scalar:
-    """X * y + z of f32, rounded once: the product is exact in f64, the sum is rounded to odd before it is narrowed."""
+    """The sum x * y + z of f32, rounded once: the product is exact in f64, the sum is rounded to odd before it is narrowed."""
     product, addend = x.cast("f64") * y.cast("f64"), z.cast("f64")
     total = product + addend
     part = total - product

@@ -218,7 +218,7 @@ def _from_integer(function: Function, line: Line, args: Sequence[Value]) -> Valu
 
 
 def _to_integer(function: Function, line: Line, args: Sequence[Value]) -> Value:
-    """Towards zero; beyond the range the nearest number, 0 for a NaN."""
+    """The integer towards zero; beyond the range the nearest number, 0 for a NaN."""
     value = widened(function, args[0])
     result = lanes_of(line.type, value.lanes)
     name = f"llvm.fptosi.sat.{suffix(line.type, value.lanes)}.{suffix(value.type, value.lanes)}"

@@ -22,7 +22,7 @@ class LoopPosition:
 
     @staticmethod
     def origin(kernel: Kernel) -> LoopPosition:
-        """Before any loop."""
+        """The position before any loop."""
         return LoopPosition(tuple(f"%a{number}" for number in range(len(tensors(kernel)))))
 
     def moved(

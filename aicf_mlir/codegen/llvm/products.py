@@ -29,7 +29,7 @@ FEW_COLUMNS = 32
 
 
 def product_workspace(kernel: Kernel) -> int:
-    """Bytes: the whole product, where no result can hold it."""
+    """The bytes of the whole product, if no result can hold it."""
     return byte_size(kernel.operands[0].element, kernel.domain) if kernel.holder is None else 0
 
 

@@ -26,7 +26,7 @@ class Reduction:
     """A line that reduces."""
 
     value: int
-    """Its number in the body."""
+    """The value's number in the body."""
     term: int
     """The value that it reduces."""
     kind: str
@@ -73,7 +73,7 @@ class Reduction:
         return Value(text, left.type, left.lanes)
 
     def tree(self, function: Function, value: Value) -> Value:
-        """All lanes as one: the upper half onto the lower, again and again."""
+        """Combine all lanes to one: the upper half onto the lower, again and again."""
         while value.lanes > 1:
             half = value.lanes // 2
             value = self.combine(function, function.lanes(value, 0, half), function.lanes(value, half, half))
@@ -90,7 +90,7 @@ class Reduction:
 
 
 def reductions(kernel: Kernel) -> list[Reduction]:
-    """All of a body, in order."""
+    """All reductions of a body, in order."""
     first = len(kernel.body.args)
     return [
         Reduction(first + number, line.args[0], line.op.removeprefix("scalar."), line.type)

@@ -65,7 +65,7 @@ class RowPlan:
         return prod(axis.size for axis in self.outers) * self.inner.size
 
     def apart(self) -> list[int]:
-        """Kept values with memory of their own."""
+        """The kept values with memory of their own."""
         return [value for one in self.passes for value in one.keeps if value not in self.homes]
 
 
@@ -154,7 +154,7 @@ def _homes(kernel: Kernel, passes: list[Pass]) -> dict[int, int]:
 
 
 def row_workspace(kernel: Kernel, fed: tuple[int, ...] = ()) -> int:
-    """Bytes for kept values that no result has room for and that are too many for the stack; `fed` as in `row_plan`."""
+    """The bytes for kept values that no result has room for and that are too many for the stack; `fed` as in `row_plan`."""
     plan = row_plan(kernel, fed)
     size = _apart_bytes(kernel, plan)
     return size * prod(kernel.kept) if size > STACK else 0
@@ -191,7 +191,7 @@ class RowWriter:
         self.stack = self.function.stack("i8", self.size) if 0 < self.size <= STACK else ""
 
     def write(self) -> None:
-        """All rows from %begin to %end."""
+        """Write all rows from %begin to %end."""
         self.rows("%begin", "%end")
 
     def rows(self, begin: str, end: str) -> None:
@@ -217,7 +217,7 @@ class RowWriter:
             self.scratch[value] = place.pointers[len(self.kernel.operands) + result]
 
     def row(self, place: LoopPosition) -> None:
-        """All passes over one row, and its results."""
+        """Write all passes over one row, and its results."""
         kernel, row = self.kernel, Point(self.function, self.kernel, place)
         # Before anything is written.
         row.evaluate(

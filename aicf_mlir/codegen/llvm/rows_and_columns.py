@@ -60,7 +60,7 @@ class WalkWriter(RowWriter):
         self.block = "0"
 
     def write(self) -> None:
-        """All blocks from %begin to %end."""
+        """Write all blocks from %begin to %end."""
         function, columns = self.function, self.columns
 
         def item(block: str, carried: list[Value]) -> list[Value]:

@@ -34,7 +34,7 @@ class Value:
 
     @property
     def llvm(self) -> str:
-        """Its LLVM type."""
+        """The LLVM type of the value."""
         return lanes_of(LLVM_TYPES[self.type], self.lanes)
 
     def __str__(self) -> str:

@@ -144,7 +144,7 @@ class Walk:
         return values
 
     def at(self, index: str, act: Act) -> Sequence[Value]:
-        """One full vector."""
+        """Emit one full vector."""
         return self._act(self._point(index, self.lanes, None), [], act)
 
     def leave(self, point: Point) -> None:

@@ -109,7 +109,7 @@ class CheckFiniteOp(CheckOp):
 
     @property
     def codes(self) -> range:
-        """One for each tensor."""
+        """The codes, one for each tensor."""
         return range(self.code.value.data, self.code.value.data + len(self.x))
 
     def expect_checked(self) -> None:

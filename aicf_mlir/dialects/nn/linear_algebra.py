@@ -128,7 +128,7 @@ class LinearOp(ValueOp, DifferentiableInterface, Canonicalized):
         return linear_type(self.x, self.w, self.bias)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
-        """One 2-D product each: leading dimensions are folded into rows first."""
+        """The gradients as one 2-D product each: leading dimensions are folded into rows first."""
         x = as_rows(builder, self.x)
         g = as_rows(builder, cotangents[0])
         product = partial(MatmulOp, allow_tf32=is_true(self.allow_tf32))

@@ -48,7 +48,7 @@ def statistics_type(x: Value, normalized: int) -> AnyTensor:
 
 
 class RowsOp(NNOp, GeneratedInterface, abc.ABC):
-    """Its rows are the last `normalized` dimensions of x."""
+    """The base of ops whose rows are the last `normalized` dimensions of x."""
 
     x = operand_def(TensorType)
     normalized = prop_def(IntegerAttr.constr(i64))
@@ -120,7 +120,7 @@ class LayerNormOp(NormOp):
 
     x = operand_def(TensorType)
     affine = var_operand_def(TensorType)
-    """Nothing, the weight, or weight and bias."""
+    """The weights: none, the weight, or weight and bias."""
     result = result_def(TensorType)
     mean = result_def(TensorType)
     rstd = result_def(TensorType)

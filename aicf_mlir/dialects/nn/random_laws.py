@@ -34,7 +34,7 @@ the sum.
 
 
 def fused(x: Scalar, y: Scalar | float, z: Scalar | float) -> Scalar:
-    """X * y + z, rounded once."""
+    """The sum x * y + z, rounded once."""
     return x.apply("math.fma", y, z)
 
 

@@ -94,7 +94,7 @@ class Reduction:
 
 
 def logsumexp(x: Scalar) -> Scalar:
-    """Without overflow; of infinities alone they themselves."""
+    """The logarithm of the sum of exponentials without overflow; for infinities alone it is the infinity."""
     largest = row_max(x)
     shift = select(absolute(largest).equal(math.inf), 0.0, largest)
     return log(row_sum(exp(x - shift))) + shift

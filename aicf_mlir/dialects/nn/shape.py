@@ -25,7 +25,7 @@ from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_typ
 __all__ = ["CastOp", "ConstantOp", "DetachOp", "ReshapeOp", "TransposeOp"]
 
 MOST_EXACT = float(1 << 53)
-"""Up to here float64, in which constants are written, has every integer."""
+"""The bound up to which float64, in which constants are written, has every integer."""
 
 
 @irdl_op_definition

@@ -24,7 +24,7 @@ __all__ = ["LogSoftmaxGradOp", "LogSoftmaxOp", "SafeSoftmaxOp", "SoftmaxGradOp",
 
 
 class LastDimension(GeneratedInterface, abc.ABC):
-    """Its rows are the last dimension; a number is a row of one."""
+    """The base of ops whose rows are the last dimension; a number is a row of one."""
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class SoftmaxOp(UnaryOp, LastDimension):
 
 
 def softmax(x: Scalar) -> Scalar:
-    """Without overflow: the largest exponent is 0."""
+    """The softmax of a row without overflow: the largest exponent is 0."""
     weight = exp(x - row_max(x))
     return weight / row_sum(weight)
 
@@ -141,6 +141,6 @@ class LogSoftmaxOp(UnaryOp, LastDimension):
 
 
 def log_softmax(x: Scalar) -> Scalar:
-    """Without overflow, as `softmax`."""
+    """The logarithm of `softmax`, also without overflow."""
     shifted = x - row_max(x)
     return shifted - log(row_sum(exp(shifted)))

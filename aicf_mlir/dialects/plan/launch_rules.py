@@ -91,7 +91,7 @@ def check_overlap(
     slots: Mapping[str, SlotOp],
     selection: Selection,
 ) -> None:
-    """Outputs and workspace have no byte in common with anything, except where the op works in place."""
+    """Check that outputs and workspace have no byte in common with anything, except if the op works in place."""
     names = [*launch.writes, *([] if launch.scratch is None else [launch.scratch])]
     written = sorted((memory[name], index) for index, name in enumerate(names))
     for (left, i), (right, j) in pairwise(written):
@@ -123,7 +123,7 @@ def _overlapping(written: Sequence[tuple[Range, int]], source: Range) -> Iterato
 
 
 def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> None:
-    """Nothing is read before it is written or after it is lost; results are written; updates happen once.
+    """Check that nothing is read before it is written or after it is lost, results are written, and updates happen once.
 
     A workspace is garbage when its launch is done. A value of this step is overwritten only by a launch that
     works in place on it, or keeps a copy (copies.py). The memory of one slot may be written part by part.

@@ -58,7 +58,7 @@ def check_target(program: ProgramOp) -> None:
 
 
 def check_symbols(program: ProgramOp) -> None:
-    """Only arenas, slots and launches, all with names of their own."""
+    """Check that there are only arenas, slots and launches, all with names of their own."""
     seen: set[str] = set()
     for op in program.body.block.ops:
         if not isinstance(op, ArenaOp | SlotOp | LaunchOp):

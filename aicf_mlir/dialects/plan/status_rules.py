@@ -56,7 +56,7 @@ def check_launch(launch: LaunchOp, slots: Mapping[str, SlotOp], status: str | No
 
 
 def check_time(program: ProgramOp, status: str) -> None:
-    """Nothing is skipped or updated before the status of this step is known."""
+    """Check that nothing is skipped or updated before the status of this step is known."""
     launches = program.launches
     writers = [i for i, launch in enumerate(launches) if status in launch.writes]
     for launch in launches[: writers[-1] if writers else 0]:

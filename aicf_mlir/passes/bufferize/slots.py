@@ -55,7 +55,7 @@ class Symbols:
 
 
 class SlotTable:
-    """All slots so far, in the order of the text."""
+    """The slots so far, in the order of the text."""
 
     def __init__(self) -> None:
         self.symbols = Symbols(ROLES)

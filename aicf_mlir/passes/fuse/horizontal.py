@@ -147,7 +147,7 @@ class HorizontalFusion:
             self.position[op] = place
 
     def write(self, group: Group) -> None:
-        """One launch in the place of these, with the views that they read in front of it."""
+        """Write one launch in place of these, after the views that it reads."""
         anchor = self.ops[group.anchor]
         seen: dict[SSAValue, SSAValue] = {}
         operands = [self.seen_at(anchor, value, seen) for op in group.ops for value in op.operands]

@@ -42,5 +42,5 @@ def is_read_once(value: SSAValue) -> bool:
 
 
 def element_of(value: SSAValue) -> str:
-    """Its element type."""
+    """The element type of the value."""
     return element_name(element_type(value))

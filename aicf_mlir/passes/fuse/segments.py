@@ -33,13 +33,13 @@ from aicf_mlir.passes.fuse.updating import updating
 from aicf_mlir.passes.fuse.views import sink
 
 SMALL = 1 << 18
-"""Bytes of results in further memory that the maps of one launch may have together."""
+"""The bytes of results in further memory that the maps of one launch may have together."""
 SMALL_ON_GPU = 1 << 24
 """The same there: a GPU writes so much while it launches a few kernels."""
 LOOK_BACK = 8
 """The number of launches of a body that are tried for a map."""
 VECTOR = 16
-"""Bytes that a thread reads at once where every tensor is aligned to them."""
+"""The bytes that a thread reads at once if every tensor is aligned to them."""
 
 Kind = tuple[str, Body, tuple[str, ...], bool]
 """The properties that the members of one launch share: kind, body, element types, and whether vectors of 16 bytes are aligned."""
@@ -56,7 +56,7 @@ class Batch:
     steps: list[set[int]]
     """The steps of each operand: the union of `steps_of` for all members."""
     further: int
-    """Bytes of results that are further memory."""
+    """The bytes of results that are further memory."""
 
 
 class SegmentFusion:
@@ -145,7 +145,7 @@ class SegmentFusion:
             self.position[member.op] = place
 
     def write(self, members: Sequence[Member], anchor: Operation) -> None:
-        """One launch in front of `anchor`, in the place of these maps."""
+        """Write one launch before `anchor`, in place of these maps."""
         if len(members) < 2:
             return
         first = members[0]

@@ -12,7 +12,7 @@ LAUNCH = 1.0
 """Microseconds of an empty launch in a graph."""
 
 COPIED = 4e6
-"""Bytes a microsecond."""
+"""Bytes that a copy moves in a microsecond."""
 
 COMPUTED = {"f16": 600e6, "bf16": 600e6, "f32": 40e6, "f64": 40e6}
 """Floating-point operations a microsecond of products of such elements. All of these are of an H200."""

@@ -28,7 +28,7 @@ HEADER, GAP = 18, 12
 MARKED = 16
 """The further height of a header for the text about the mark."""
 NAMED_LAUNCHES = 32
-"""Up to so many launches stand with their ops under the axis."""
+"""The largest number of launches that have their ops under the axis."""
 
 NAME_SIZE = 9
 NAME_HEIGHT = 9.5
@@ -113,7 +113,7 @@ def _height(arena: Arena) -> float:
 
 
 def _panel(svg: Svg, memory: MemoryMap, arena: Arena, axis: Axis, y: float) -> float:
-    """One arena with its header, ticks and slots; returns where the next may begin."""
+    """Draw one arena with its header, ticks and slots; returns where the next may begin."""
     is_marked = arena.name == "temp" and memory.fullest is not None
     top, height = y + HEADER + (MARKED if is_marked else 0), _height(arena)
     slots = counted(len(arena.blocks), "slot")
@@ -151,7 +151,7 @@ def _block(
 
 
 def _tooltip(memory: MemoryMap, block: Block) -> str:
-    """Everything that the plan says of a slot."""
+    """The plan's description of a slot."""
     slot = block.slot
     dtype, shape = slot.spec
     lines = [

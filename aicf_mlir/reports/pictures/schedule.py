@@ -56,7 +56,7 @@ class Schedule:
 
     @property
     def total(self) -> float:
-        """One launch after another."""
+        """The duration of one launch after another."""
         return sum(bar.length for bar in self.bars)
 
     @property

@@ -26,7 +26,7 @@ class Svg:
         self._parts: list[str] = []
 
     def add(self, tag: str, title: str | None = None, **attributes: str | float) -> None:
-        """One element, with a tooltip if it has a `title`; `_` in names stands for `-`, `class_` for `class`."""
+        """Add one element, with a tooltip if it has a `title`; `_` in names stands for `-`, `class_` for `class`."""
         written = "".join(
             f" {name.removesuffix('_').replace('_', '-')}={quoteattr(_value(value))}"
             for name, value in attributes.items()

@@ -1,4 +1,4 @@
-"""Bytes, seconds and positions of an axis, as one reads them."""
+"""Text of bytes, seconds and positions of an axis, in the usual units."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def logistic(x: Scalar) -> Scalar:
 
 
 def gelu(x: Scalar, approximate: str) -> Scalar:
-    """X · Φ(x), with Φ the distribution function of the standard normal, or an approximation of it."""
+    """The product x · Φ(x), with Φ the distribution function of the standard normal, or an approximation of it."""
     if approximate == "tanh":
         return 0.5 * x * (tanh(TANH_SCALE * (x + TANH_CUBIC * (x * x * x))) + 1.0)
     return 0.5 * x * (erf(x * SQRT_HALF) + 1.0)
@@ -48,7 +48,7 @@ def gelu_gradient(g: Scalar, x: Scalar, y: Scalar, approximate: str) -> Scalar:
 
 
 def silu_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    """S · (1 + x · (1 - s)) with s = sigmoid(x)."""
+    """The gradient factor s · (1 + x · (1 - s)) with s = sigmoid(x)."""
     s = logistic(x)
     return g * s * (x * (1.0 - s) + 1.0)
 
@@ -78,7 +78,7 @@ def log_sigmoid_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
 
 
 def hardswish_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    """X / 3 + 1/2 between -3 and 3, at them already 0 and 1."""
+    """The gradient factor x / 3 + 1/2 between -3 and 3; at these points it is already 0 and 1."""
     return select(x <= -3.0, 0.0, select(x < 3.0, g * (x / 3.0 + 0.5), g))
 
 
@@ -104,7 +104,7 @@ def logit(x: Scalar, eps: float) -> Scalar:
 
 
 def logit_gradient(g: Scalar, x: Scalar, y: Scalar, eps: float) -> Scalar:
-    """Outside of its bounds 0, or NaN where there are none but 0 and 1."""
+    """The gradient of logit; outside of its bounds 0, or NaN if the bounds are only 0 and 1."""
     low = max(eps, 0.0)
     outside = (x < low) | (x > 1.0 - low)
     return select(outside, math.nan if eps < 0 else 0.0, g / (x * (1.0 - x)))

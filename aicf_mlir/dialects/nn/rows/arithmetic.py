@@ -31,7 +31,7 @@ def add(x: Scalar, y: Scalar) -> Scalar:
 
 
 def quotient(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
-    """X / y towards zero and the remainder, which has the sign of x: exact up to quotients of 2^53.
+    """The quotient x / y towards zero and the remainder, which has the sign of x: exact up to quotients of 2^53.
 
     In float64, with one rounding of the product: where the quotient was rounded up, the sign of the remainder tells.
     """
@@ -74,12 +74,12 @@ def floor_divide(x: Scalar, y: Scalar) -> Scalar:
 
 
 def trunc_divide(x: Scalar, y: Scalar) -> Scalar:
-    """X / y towards zero."""
+    """The quotient x / y towards zero."""
     return trunc(x / y) if x.is_float else x.apply("arith.divsi", y)
 
 
 def whole_power(x: Scalar, exponent: int) -> Scalar:
-    """X · x · …, by squaring."""
+    """The product x · x · …, by squaring."""
     if exponent == 1:
         return x
     half = whole_power(x, exponent // 2)
@@ -156,7 +156,7 @@ def xlog1py_gradient(g: Scalar, x: Scalar, y: Scalar, z: Scalar) -> tuple[Scalar
 
 
 def logaddexp(x: Scalar, y: Scalar) -> Scalar:
-    """Without overflow; equal infinities are themselves."""
+    """The logarithm of exp(x) + exp(y) without overflow; for equal infinities it is the infinity."""
     larger = maximum(x, y)
     sum_ = larger + log1p(exp(-absolute(x - y)))
     return select(x.equal(y) & absolute(x).equal(math.inf), x, sum_)

@@ -9,7 +9,7 @@ from aicf_mlir.ir.formula import absolute
 
 
 def comparison(name: str, doc: str, method: str) -> Pointwise:
-    """One of Python's."""
+    """A comparison by one of Python's methods."""
     return Pointwise(
         name,
         doc,

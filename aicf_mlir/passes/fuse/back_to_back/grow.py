@@ -65,7 +65,7 @@ class ChainLink:
 
     @property
     def ops(self) -> list[Operation]:
-        """All that it takes the place of."""
+        """All ops that the link replaces."""
         return [
             self.product,
             *(member.op for member in self.maps),
@@ -97,7 +97,7 @@ class Chain:
 
     @property
     def ops(self) -> set[Operation]:
-        """All that the links take the place of."""
+        """All ops that the links replace."""
         return {op for link in self.links for op in link.ops}
 
 

@@ -33,7 +33,7 @@ class Value:
     """A value that the body of a link gives."""
 
     at: int
-    """Its number in the body."""
+    """The value's number in the body."""
     element: str
     of: SSAValue | None = None
     """The original value; None for the terms of a sum."""
@@ -246,7 +246,7 @@ class ChainPlan:
 
     @property
     def reads(self) -> list[SSAValue]:
-        """All that the launch reads, where it comes from."""
+        """All values that the launch reads, at their source."""
         return [self.a, *self.bs, *(access.root for access in self.xs)]
 
 

@@ -40,7 +40,7 @@ Attributes = Mapping[str, AttributeValue]
 
 
 def of_launch(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int | None:
-    """The operations of a launch of a registered kernel op; None where nothing says how many."""
+    """The operations of a launch of a registered kernel op; None if the number is unknown."""
     rule = RULES.get(op)
     return None if rule is None else rule(op, ins, outs, attrs)
 

@@ -29,7 +29,7 @@ _lock = threading.Lock()
 
 
 def build(kernels: Iterable[Kernel]) -> dict[str, _C.Code]:
-    """The code of each kernel by its id. KernelError where a compiler is needed and missing, or refuses the text."""
+    """The code of each kernel by its id. KernelError if a compiler is needed and missing, or refuses the text."""
     wanted = {kernel.id: kernel for kernel in kernels}
     with _lock:
         codes: dict[str, _C.Code] = {}

@@ -4,8 +4,8 @@ A file is a SHA-256 and the code. The digest covers the key, too: a file that wa
 damaged code would end the process or compute nonsense. Files appear whole or not at all, so that any number of processes share a
 folder. If nothing can be written, nothing is kept, without a message.
 
-The digest has no secret, so it says nothing of who wrote a file. Only files that nobody but this user and root can have
-written are read (`trusted_file.py`); instead of any other the code is made again, with one warning.
+The digest has no secret, so it gives no information about the writer of a file. Only files that nobody but this user and root can
+have written are read (`trusted_file.py`); instead of any other the code is made again, with one warning.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def folder() -> Path | None:
 def cached(key: Sequence[str], make: Callable[[], bytes]) -> bytes:
     """The result of `make` for `key`, read from the disk if it is there undamaged. Errors are those of `make`.
 
-    The key says all that the code depends on: the text it is made from, the generator, the toolchain.
+    The key covers everything that the code depends on: the text it is made from, the generator, the toolchain.
     """
     name = key_digest(key)
     home = folder()
@@ -62,7 +62,7 @@ def cached(key: Sequence[str], make: Callable[[], bytes]) -> bytes:
     except UntrustedError as error:
         _warn(home, error)
     code = make()
-    with suppress(OSError, UntrustedError):  # of the latter the reading has told
+    with suppress(OSError, UntrustedError):  # reading has reported the latter
         os.close(open_trusted_folder(path.parent, make=True))
         write_private_file(path, _digest(name, code), code)
     return code

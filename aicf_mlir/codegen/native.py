@@ -62,7 +62,7 @@ def _compile(llvm: ModuleType, text: str, cpu: str, features: str) -> bytes:
     )
     try:
         module = llvm.parse_assembly(text, llvm.create_context())
-        module.verify()  # LLVM ends the process where it optimises a module that is not valid
+        module.verify()  # LLVM ends the process if it optimises a module that is not valid
     except RuntimeError as error:
         raise KernelError(f"generated code is not valid LLVM IR: {error}") from error
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
@@ -76,7 +76,7 @@ def _compile(llvm: ModuleType, text: str, cpu: str, features: str) -> bytes:
 X86 = ("x86_64", "AMD64")
 """Python's names of machines that may lack fused multiply-add."""
 WITH_FUSED = ("x86-64-v3", "x86-64-v4")
-"""The names of such processors that have it; for others, the features tell."""
+"""The names of x86-64 processors with fused multiply-add; for others, the features tell."""
 PASSES = ("always_inliner", "sroa", "new_gvn", "simplify_cfg")
 """All passes that the text needs, which has its lanes and its order. LLVM's own pipeline takes twice as long for code that is
 no faster, and its vector-combine fails on some vectors of one lane: an assertion of LLVM 22 ends the process.

@@ -106,7 +106,7 @@ def available() -> bool:
 def nvrtc() -> ctypes.CDLL:
     """The library, from the loader's path or from the wheels that torch for CUDA brings.
 
-    Raises KernelError where there is none.
+    Raises KernelError if there is none.
     """
     for candidate in _candidates():
         try:

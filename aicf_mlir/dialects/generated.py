@@ -114,7 +114,7 @@ class Selection:
     def generated(self, use: Use) -> Kernel | None:
         """The kernel that is generated for `use`; None for an op whose kernels are registered.
 
-        Raises VerifyError where there is no such body, or where it does not fit domain and operands.
+        Raises VerifyError if there is no such body, or if it does not fit domain and operands.
         """
         if not registry.schemas()[use.op].generated:
             return None
@@ -163,7 +163,7 @@ class Selection:
         return Kernel(op, self._architecture, body, product.shape, 0, (z, *given), results, product, ahead)
 
     def _ahead(self, attrs: Mapping[str, Any], operands: tuple[Tensor, ...]) -> tuple[int, ...]:
-        """The operands that are read in front of the wait; a CPU does not wait so."""
+        """The operands that are read before the wait; a CPU has no wait of this kind."""
         ahead = tuple(attrs.get("ahead", ()))
         if list(ahead) != sorted(set(ahead)) or any(not 0 <= number < len(operands) for number in ahead):
             raise VerifyException(

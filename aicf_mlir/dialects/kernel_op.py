@@ -1,4 +1,4 @@
-"""The base of all launches: operands and results by the names of the schema, a kernel id, rules that stand in C++ only.
+"""The base of all launches: operands and results by the names of the schema, a kernel id, rules that are in C++ only.
 
     %z = kernel.bias_add x(%y) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
     %a, %z = kernel.gemm_epilogue a(%x) b(%w) -> out, pre {act = "relu"} : tensor<4x4xf32>, …

@@ -19,7 +19,7 @@ from aicf_mlir.ir.registry import Schema
 
 @cache
 def launch_of(op: type[Operation]) -> Schema | None:
-    """The kernel op that `op` is, operand for operand by the same names; None where there is none."""
+    """The kernel op that `op` is, operand for operand by the same names; None if there is none."""
     if not issubclass(op, NNOp):
         return None
     schema = registry.schemas().get(op.LAUNCH or op.name.removeprefix("nn."))

@@ -241,7 +241,7 @@ Scalar = Dialect("scalar", [BodyOp, YieldOp, *REDUCING, ColumnSumOp, IndexOp, Lo
 
 
 class Bodies:
-    """The bodies of a module by symbol; new ones are written in front of everything else."""
+    """The bodies of a module by symbol; new ones are written before everything else."""
 
     def __init__(self, module: ModuleOp):
         self._module = module
@@ -250,7 +250,7 @@ class Bodies:
         self._last: Operation | None = None
 
     def __getitem__(self, symbol: str) -> Body:
-        """The body called so; VerifyException where there is none."""
+        """The body with this name; VerifyException if there is none."""
         if (body := self._by_symbol.get(symbol)) is None:
             raise VerifyException(f"there is no scalar.body @{symbol} in this module")
         return body
@@ -270,6 +270,6 @@ class Bodies:
 
 
 def bodies_of(op: Operation) -> Bodies:
-    """The bodies of the module that `op` stands in; none where it stands in none."""
+    """The bodies of the module that contains `op`; none if no module does."""
     module = op.parent_op()
     return Bodies(module if isinstance(module, ModuleOp) else ModuleOp([]))

@@ -1,9 +1,9 @@
 """The train dialect: the requests of a training loop's body in the middle of a step.
 
 A step of one loss and one optimizer needs neither op: autodiff appends the gradients, and apply-optimizer the updates. A loop
-body may take several gradients and update between them, so each is an op at its place: `autodiff` puts the gradients in the
-place of `train.backward`, `apply-optimizer` the updates in the place of `train.update`. A gradient that somebody has written
-down is the region of an `nn.custom_gradient`, which ends with `train.yield`.
+body may take several gradients and update between them, so each is an op at its place. `autodiff` puts the gradients in the place
+of `train.backward`, `apply-optimizer` the updates in the place of `train.update`. A gradient that a user has written is the
+region of an `nn.custom_gradient`, which ends with `train.yield`.
 """
 
 from __future__ import annotations

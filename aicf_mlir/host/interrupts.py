@@ -21,9 +21,9 @@ _HELD = tuple(
 def held(at_most: float | None = None) -> Generator[Sequence[object]]:
     """Run the block to its end; Python's handlers of signals that come meanwhile are called after it, in order.
 
-    With `at_most`, seconds, none waits longer than that, or until it comes a second time, as Ctrl-C from somebody who
-    insists: for blocks that run code of the user's, which may never end. The block gets the list of those that wait. Python
-    calls handlers in the main thread only, so elsewhere there is nothing to hold.
+    With `at_most`, seconds, none waits longer than that, or until it comes a second time, as Ctrl-C from an insistent user: for
+    blocks that run code of the user's, which may never end. The block gets the list of the waiting signals. Python calls handlers
+    in the main thread only, so elsewhere there is nothing to hold.
     """
     if threading.current_thread() is not threading.main_thread():
         yield ()
@@ -54,7 +54,7 @@ def held(at_most: float | None = None) -> Generator[Sequence[object]]:
         is_over = True
         for reminder in reminders:
             reminder.cancel()
-            reminder.join()  # what it has sent arrives before the handlers are given back
+            reminder.join()  # its signal arrives before the handlers are restored
         for number, handler in before.items():
             signal.signal(number, handler)
         for number, frame in pending:

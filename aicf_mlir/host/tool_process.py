@@ -44,7 +44,7 @@ def begin() -> None:
 
 
 def refuse(error: Exception) -> None:
-    """End the process of a tool with one line that says `error`; in any other process it is the caller's."""
+    """End the process of a tool with one line that contains `error`; in any other process the caller handles it."""
     if (name := tool()) is not None:
         sys.stderr.write(f"{name}: error: {error}\n")
         raise SystemExit(USAGE)

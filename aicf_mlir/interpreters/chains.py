@@ -11,7 +11,7 @@ from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText
 
 
 def chain(call: Call) -> list[Array]:
-    """Link by link: the body of each product, rounded where it is written, multiplied or taken later."""
+    """The results link by link: the body of each product, rounded where it is written, multiplied or taken later."""
 
     def stored(value: Array, element: str) -> Array:
         return value if element == "f32" else call.arithmetic.round(value, element).astype(np.float64)

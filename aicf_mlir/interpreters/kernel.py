@@ -305,9 +305,9 @@ def meaning(
 ) -> list[Array]:
     """The outputs of one kernel op: computed in float64, by default rounded to the output types once.
 
-    `op_name` is the name in the kernel dialect without its prefix ("gemm_epilogue"); `output_types` are
-    like [("f32", (64, 256))]; `counts` say how many tensors each operand and result has, one each by default.
-    Raises KeyError for an unknown op, ValueError for a result of the wrong shape.
+    `op_name` is the name in the kernel dialect without its prefix ("gemm_epilogue"); `output_types` are like [("f32", (64,
+    256))]; `counts` give the number of tensors of each operand and result, one each by default. Raises KeyError for an unknown
+    op, ValueError for a result of the wrong shape.
     """
     schema = schemas()[op_name]
     given, results_of = counts or (None, None)

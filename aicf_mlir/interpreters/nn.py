@@ -62,7 +62,7 @@ def check_value(op: nn.CheckValueOp, operands: Operands) -> Array:
     status, x = operands
     refused = nn.RefusedOp(op.x, op.rule.data)
     (found,) = generated(refused, (x,))
-    refused.erase()  # it stands nowhere, and must not stay among the readers of x
+    refused.erase()  # it is in no block, and must not stay among the readers of x
     return checks.check_index(status, found.astype(np.int64), 1, None, op.code.value.data)
 
 
@@ -130,7 +130,7 @@ MEANINGS: dict[type[Operation], Meaning] = {
     nn.CheckValueOp: check_value,
     **windows.MEANINGS,
 }
-"""A row for each op of the dialect that is not a launch as it stands."""
+"""A row for each op of the dialect that is not already a launch."""
 
 NNFunctions = functions("NNFunctions", MEANINGS)
 """The implementations for xDSL's interpreter."""

@@ -211,7 +211,7 @@ class Body:
 
 
 def check_line(line: Line, types: Sequence[str]) -> None:
-    """Raise VerifyException unless a line of this operation takes these types and gives the type that it says."""
+    """Raise VerifyException unless a line of this operation takes these types and gives its declared type."""
     expected = _expected(line, list(types))
     if expected is not None:
         raise VerifyException(

@@ -28,7 +28,7 @@ MESSAGE_CHARACTERS = 2000
 
 @dataclass(frozen=True)
 class Position:
-    """A position in a file, counted from 1; `text` is the whole source line where it is known."""
+    """A position in a file, counted from 1; `text` is the whole source line if it is known."""
 
     file: str
     line: int | None = None

@@ -114,10 +114,9 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def expect_tensors(op: Operation, strided: bool = False) -> None:
-    """
-    Refuse operands and results other than tensors of static shape and of a number that kernels know.
+    """Refuse operands and results other than tensors of static shape and of a number that kernels know.
 
-    Dense ones, unless `strided` says that the op looks at layouts.
+    The tensors are dense, unless `strided` tells that the op looks at layouts.
     """
     for written in (*op.operand_types, *op.result_types):
         tensor = cast(AnyTensor, written)

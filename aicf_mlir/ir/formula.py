@@ -29,7 +29,7 @@ _DIGITS: Mapping[str, tuple[int, int, int]] = {
 
 
 def rounded(value: float, type_: str) -> float:
-    """A number as the floating-point type has it, to nearest even; infinite where it has none so large."""
+    """A number in the floating-point type, to nearest even; infinite if it is out of range."""
     if type_ == "f64" or not math.isfinite(value) or not value:
         return value
     digits, least, beyond = _DIGITS[type_]
@@ -82,7 +82,7 @@ class Builder:
         return value if args == line.args else self.line(line.op, args, line.type, line.attr)
 
     def _rounded_exact(self, narrow: int) -> int | None:
-        """The argument that `narrow` rounds to the element type that it has in memory anyway; None where it is another."""
+        """The argument that `narrow` rounds to the element type that it has in memory in any case; None if it is another."""
         line = self._line_of(narrow)
         if line is None or line.op != "arith.truncf" or line.args[0] >= len(self.elements):
             return None
@@ -237,7 +237,7 @@ class Scalar:
         return self.apply("arith.cmpf", self, type_="i1", attr="uno")
 
     def cast(self, type_: str) -> Scalar:
-        """Converted to another type that bodies compute in, as torch converts; itself where it is of that type."""
+        """The value converted to another type that bodies compute in, as torch converts; itself if it has that type."""
         if type_ == self.type:
             return self
         if type_ == "i1":

@@ -70,7 +70,7 @@ class Layout:
 
     @property
     def significant(self) -> list[tuple[int, int]]:
-        """(size, stride) of the dimensions that say anything."""
+        """The (size, stride) of the dimensions that matter."""
         return [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
 
     @property
@@ -95,7 +95,7 @@ class Layout:
         return element, self.shape, self.strides, math.gcd(byte_size(element, (self.offset,)), ALIGNMENT)
 
     def normal(self) -> Layout:
-        """The same places; strides that say nothing, of dimensions of size 1, are those of a tensor without gaps."""
+        """The same places; strides that do not matter, of dimensions of size 1, are those of a tensor without gaps."""
         strides: list[int] = []
         step = 1
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
@@ -136,7 +136,7 @@ class Layout:
     def then(self, outer: Layout) -> Layout | None:
         """The places of `outer` in a dense tensor that this layout spreads over its block.
 
-        None where no strides say it, as for the rows of a transposed matrix laid end to end.
+        None if no strides express it, as for the rows of a transposed matrix laid end to end.
         """
         if not self.count or not outer.count:
             return None
@@ -163,7 +163,7 @@ class Layout:
     def inverse(self, shape: Sequence[int], place: Layout) -> Layout | None:
         """The layout that a dense tensor of `shape` must have for this layout of it to be at `place`.
 
-        None unless this layout has every element of the tensor once, or where no strides say it.
+        None unless this layout has every element of the tensor once, or if no strides express it.
         """
         order = sorted(range(len(self.shape)), key=lambda i: (-self.strides[i], -self.shape[i]))
         order = [i for i in order if self.shape[i] != 1]

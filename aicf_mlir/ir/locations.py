@@ -39,7 +39,7 @@ class SourceLocation:
     layer: str = ""
     """Path and type, `encoder.3.attn: Linear`; the type alone for the model itself; empty outside of it."""
     column: int = 1
-    """The first where it is not known: Python tells lines only."""
+    """The column; the first if it is not known: Python has lines only."""
 
     def __str__(self) -> str:
         """`model.py:12, layer encoder.3.attn: Linear`."""
@@ -63,12 +63,12 @@ def location_attribute(location: SourceLocation | None) -> LocationAttr:
 
 
 def origins(op: Operation) -> list[SourceLocation]:
-    """The lines and layers that `op` stands for, the main one first; none where they are not known."""
+    """The lines and layers that `op` stands for, the main one first; none if they are not known."""
     return _leaves_of([op])
 
 
 def origin(op: Operation) -> SourceLocation | None:
-    """The line and layer that `op` stands for before all others; None where they are not known."""
+    """The line and layer that `op` stands for before all others; None if they are not known."""
     return next(_leaves(op.location, ""), None)
 
 

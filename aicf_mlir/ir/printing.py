@@ -58,7 +58,7 @@ ELIDED = "__elided__"
 
 
 def changed_line(text: str, new_text: str) -> str:
-    """The first line in which a step is another than it was, in words; empty where the two texts are one."""
+    """The first line in which a step is another than it was, in words; empty if the two texts are one."""
     if text == new_text:
         return ""
     lines = unified_diff(text.splitlines(), new_text.splitlines(), lineterm="", n=0)
@@ -158,7 +158,7 @@ class WrappingPrinter(ElidingPrinter):
     def print_list(
         self, elems: Iterable[Item], print_fn: Callable[[Item], Any], delimiter: str = ", "
     ) -> None:
-        """Print the items with `delimiter` between them; a list with commas is broken where it does not fit."""
+        """Print the items with `delimiter` between them; a list with commas is broken if it does not fit."""
         items = list(elems)
         if self._flat or delimiter != ", " or not items or isinstance(items[0], Region):
             super().print_list(items, print_fn, delimiter)
@@ -266,7 +266,7 @@ class WrappingPrinter(ElidingPrinter):
         self._print_horizontal(lambda: super(WrappingPrinter, self).print_function_type(inputs, outputs))
 
     def print_attribute(self, attribute: Attribute) -> None:
-        """Print an attribute; a location stands on the next line where this one has no place for it, and so a type."""
+        """Print an attribute; a location goes to the next line if this one has no room for it, and so does a type."""
         is_location = isinstance(attribute, _LOCATIONS) and not self.printing_location
         if is_location or (isinstance(attribute, ShapedType) and not self._flat):
             self._print_horizontal(lambda: super(WrappingPrinter, self).print_attribute(attribute))

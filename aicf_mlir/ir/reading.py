@@ -13,7 +13,7 @@ MAX_BYTES = 32 << 20
 
 
 def shown_path(path: str) -> str:
-    """A path as messages name it, also where it is no UTF-8."""
+    """The path as messages name it, also if it is no UTF-8."""
     return path.encode("utf-8", "replace").decode()
 
 

@@ -77,7 +77,7 @@ class Schema:
 
     @property
     def chooses_results(self) -> bool:
-        """True if a use says which results there are."""
+        """True if a use tells which results exist."""
         return any(row.count == "optional" for row in self.outputs)
 
     def counts(self, inputs: Mapping[str, int], outputs: Mapping[str, int] | None = None) -> Counts:

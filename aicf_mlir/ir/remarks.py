@@ -16,7 +16,7 @@ Note = tuple[Operation, str]
 """An op that explains a remark, and its part in it."""
 
 Listener = Callable[[Operation, str, tuple[Note, ...]], None]
-"""Called while the op still stands in the module: a pass may erase it later."""
+"""A listener, called while the op is still in the module: a pass may erase it later."""
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("aicf_remarks", default=None)
 
@@ -27,7 +27,7 @@ def wanted() -> bool:
 
 
 def remark(op: Operation, message: str, *notes: Note) -> None:
-    """Say `message` about `op` to whoever listens."""
+    """Send `message` about `op` to the listeners."""
     if (listener := _LISTENER.get()) is not None:
         listener(op, message, notes)
 

@@ -3,8 +3,8 @@
     func.func @step(%w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "0.weight"}, ...)
         -> (tensor<f32> {aicf.role = "loss", aicf.name = "loss"}, ...)
 
-Role and name together identify an argument: a parameter, a batch entry and a meta may all be called "lr". An
-update then says with aicf.of which of them it replaces.
+Role and name together identify an argument: a parameter, a batch entry and a meta may all be called "lr". An update then names
+with aicf.of the role that it replaces.
 """
 
 from __future__ import annotations

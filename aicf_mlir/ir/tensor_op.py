@@ -33,7 +33,7 @@ VALUES = (OpResult, BlockArgument)
 def tensor_type(value: SSAValue | Operation) -> AnyTensor:
     """The type of `value`, narrowed: operands are only known as attributes. ValueError for any other type."""
     if isinstance(value, VALUES) and isinstance(type_ := value.type, TensorType):
-        # As below, without the general check of a type hint and by exact classes: nothing is asked more often.
+        # As below, without the general check of a type hint and by exact classes: no check runs more often.
         return type_  # pyright: ignore[reportUnknownVariableType]
     return SSAValue.get(value, type=TensorType).type
 

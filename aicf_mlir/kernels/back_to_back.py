@@ -29,7 +29,7 @@ class Yield:
     """A value that the body of a link gives."""
 
     wide: Tensor | None
-    """[M, N], where it is written; None: it is not."""
+    """The tensor [M, N], if it is written; None: it is not."""
     column_sum: Tensor | None
     """[N], where its sum over all rows is written; None: it is not."""
     chained: bool
@@ -107,7 +107,7 @@ class BackToBackKernel(Kernel):
         a_rounded: Tensor | None = None,
         outers: Sequence[Outer] = (),
     ) -> BackToBackKernel:
-        """The kernel of these links; VerifyException where there are none."""
+        """The kernel of these links; VerifyException if there are none."""
         if not links:
             raise VerifyException("a chain has one link or more, got none")
         results = [

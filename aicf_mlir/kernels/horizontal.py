@@ -1,6 +1,7 @@
 """Independent launches as one: members of several kinds, each with its part of one body.
 
-The body has the arguments of the first member, then those of the second, and its results alike; the text says whose they are:
+The body has the arguments of the first member, then those of the second, and its results alike; the text assigns them to the
+members:
 
     gemm_map(12 -> 3, trans_a), rowwise(2 -> 1, reduced 2), map(8 -> 10)
 
@@ -87,7 +88,7 @@ def joined(bodies: Sequence[Body]) -> Body:
 
 
 def parted(body: Body, counts: Sequence[tuple[int, int]]) -> list[Body]:
-    """The bodies of which `joined` makes this one, by the arguments and results of each; VerifyException where they meet."""
+    """The bodies of which `joined` makes this one, by the arguments and results of each; VerifyException if they meet."""
     sums = [sum(column) for column in zip(*counts, strict=True)]
     if sums != [len(body.args), len(body.results)]:
         raise VerifyException(

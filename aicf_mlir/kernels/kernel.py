@@ -56,7 +56,7 @@ class Kernel:
     product: Product | None = None
     """The product of a gemm_map; its operands come before all others in a launch."""
     ahead: tuple[int, ...] = ()
-    """CUDA: the operands of the launch, by number, that are read in front of the wait for the launch before it."""
+    """CUDA: the operands of the launch, by number, that are read before the wait for the launch before it."""
 
     @cached_property
     def id(self) -> str:
@@ -65,7 +65,7 @@ class Kernel:
 
     @property
     def is_map(self) -> bool:
-        """True if every point of the domain stands for itself."""
+        """True if every point of the domain is computed by itself."""
         return self.kind in MAPS
 
     @property
@@ -314,8 +314,8 @@ class Axis:
 def collapse(kernel: Kernel, dims: Sequence[int]) -> list[Axis]:
     """The dimensions `dims` of the domain as few axes, outermost first; size 1 is left out.
 
-    Neighbours become one where they follow each other without a gap in every operand and result, and where the
-    body does not ask for the index of one of them.
+    Neighbours become one if they follow each other without a gap in every operand and result, and if the body does not use the
+    index of one of them.
     """
     axes: list[Axis] = []
     for dim in dims:

@@ -53,7 +53,7 @@ class Display(Protocol):
     """A way of showing a state."""
 
     waits: bool
-    """True if numbers are waited for: where it is shown so seldom that this costs nothing."""
+    """True if it waits for the numbers: if it is shown so seldom that this costs nothing."""
 
     def due(self, state: State) -> bool:
         """True if it is to be shown now; called after each step."""

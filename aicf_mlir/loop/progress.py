@@ -95,7 +95,8 @@ def progress(
     name: str = "",
     show: bool | None = None,
 ) -> Progress[T]:
-    """The batches one by one, with a line on stderr that says how it goes: steps, steps a second, time left, the loss of `step`.
+    """The batches one by one, with a line on stderr that shows the progress: steps, steps a second, time left, the loss of
+    `step`.
 
         for batch in aicf_mlir.progress(loader, step):
             step.replay(inputs=batch)

@@ -47,7 +47,7 @@ def write_private_file(path: str | os.PathLike[str], *data: Data) -> None:
 
 
 def expect_writable(path: str | os.PathLike[str]) -> None:
-    """Raise the OSError that `write_file` would raise now, for who does not want to work first and be refused then."""
+    """Raise the OSError that `write_file` would raise now, for callers that want to fail before they start long work."""
     try:
         target = Path(path).resolve()
         if target.is_dir():
@@ -103,7 +103,7 @@ def _lock(handle: int, flags: int = 0) -> bool:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove the temporary files of writers that were killed: nobody holds their lock."""
+    """Remove the temporary files of writers that were killed: no process holds their lock."""
     prefix = _prefix(target)
     for path in target.parent.iterdir():
         if path.name.startswith(prefix) and path.name.endswith(".tmp"):
@@ -135,7 +135,7 @@ def _copy_permissions(target: Path, handle: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename durable; file systems that sync no folders say EINVAL."""
+    """Make the rename durable; file systems that sync no folders return EINVAL."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

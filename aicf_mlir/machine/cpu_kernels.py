@@ -49,7 +49,7 @@ def blas_library() -> Path:
 
 
 def load_cpu_kernels() -> None:
-    """Give the module its threads, its BLAS and, where there is one, the library that fits this processor."""
+    """Give the module its threads, its BLAS and, if there is one, the library that fits this processor."""
     if (threads := environment.threads()) is not None:
         _C.set_threads(threads)
     blas = os.fsencode(blas_library())  # any bytes may be in a path

@@ -65,7 +65,7 @@ def described(name: str) -> str:
 
 
 def threads() -> int | None:
-    """The threads of CPU kernels; None where they are not said. SettingError, as from all below, for another value."""
+    """The threads of CPU kernels; None if they are not said. SettingError, as from all below, for another value."""
     if (value := os.environ.get(THREADS)) is None:
         return None
     digits = value.lstrip("0")

@@ -18,7 +18,7 @@ LEVELS: dict[str, frozenset[str]] = {
 
 @cache
 def _cpu_info() -> dict[str, str]:
-    """The first processor in /proc/cpuinfo; empty where there is none."""
+    """The first processor in /proc/cpuinfo; empty if there is none."""
     if not CPU_INFO.exists():
         return {}
     first = CPU_INFO.read_text().partition("\n\n")[0]

@@ -29,7 +29,7 @@ class UntrustedError(Exception):
 
 
 def read_trusted(path: Path, most_bytes: int) -> bytes:
-    """The contents of a trusted file. UntrustedError for another one, or of more bytes; OSError where it cannot be read."""
+    """The contents of a trusted file. UntrustedError for another one, or of more bytes; OSError if it cannot be read."""
     folder = open_trusted_folder(path.parent)
     try:
         handle = os.open(path.name, _FILE, dir_fd=folder)
@@ -60,7 +60,7 @@ def read_trusted(path: Path, most_bytes: int) -> bytes:
 def open_trusted_folder(path: Path, make: bool = False) -> int:
     """A descriptor of a trusted folder (`O_PATH`), for the caller to close; with `make`, missing folders are made, of mode 0700.
 
-    UntrustedError names the first folder on the way that is not trusted; OSError where one is missing, or cannot be made.
+    UntrustedError names the first folder on the way that is not trusted; OSError if one is missing, or cannot be made.
     """
     names = list(reversed((Path.cwd() / path).parts[1:]))
     at, links = "/", 0
@@ -117,7 +117,7 @@ def _link_target(path: str, name: str, above: int) -> str:
 
 
 def _expect_ours(path: str, found: os.stat_result) -> None:
-    """UntrustedError for a file or folder that somebody else owns or may write."""
+    """Raise UntrustedError for a file or folder that another user owns or may write."""
     _expect_owner(path, found)
     mode = stat.S_IMODE(found.st_mode)
     is_sticky_folder = stat.S_ISDIR(found.st_mode) and mode & stat.S_ISVTX

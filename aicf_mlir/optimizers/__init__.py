@@ -1,7 +1,7 @@
 """The compiler's descriptions of optimizers, in one file each: `sgd.py`, `adam.py`, `rmsprop.py`.
 
-A rule is found by its file being in this folder; no list names it. Rules stand in the order of their kernels in the
-runtime, then those that are formulas in that of their names.
+A rule is found by its file being in this folder; no list names it. Rules are in the order of their kernels in the runtime, then
+those that are formulas in the order of their names.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class PointwiseRule(UpdateRule):
 
     @property
     def switches(self) -> dict[str, bool]:
-        """The flags that no setting says: those are there or not."""
+        """The flags without a setting: they are present or not."""
         settings = {setting.key for setting in self.SETTINGS}
         return {flag.name: getattr(self, flag.name) for flag in self.FLAGS if flag.key not in settings}
 
@@ -144,7 +144,7 @@ class PointwiseOp(OptimOp, GeneratedInterface, abc.ABC):
 
     @staticmethod
     def described(rule: PointwiseRule) -> dict[str, Attribute]:
-        """The properties that say it."""
+        """The properties that describe the rule."""
         flags = [StringAttr(name) for name, value in asdict(rule).items() if value]
         return {"rule": StringAttr(rule.KIND), "flags": ArrayAttr(flags)}
 

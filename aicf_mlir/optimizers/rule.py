@@ -24,7 +24,7 @@ from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 
 @dataclass(frozen=True)
 class TorchClass:
-    """A class of torch that a rule stands for; the command line calls it so in lower case."""
+    """A class of torch that a rule implements; its lower-case name is the one on the command line."""
 
     module: str
     title: str
@@ -103,7 +103,7 @@ class UpdateRule(abc.ABC):
     INITIAL: ClassVar[Mapping[str, str]] = {}
     """For each state that is not zero in the beginning: the entry of the optimizer's defaults that fills it."""
 
-    # ---- what there is of it ----
+    # ---- its parts ----
 
     @property
     def flags(self) -> dict[str, bool]:
@@ -208,7 +208,7 @@ class UpdateRule(abc.ABC):
         """The slots of a parameter."""
         return [OptimizerSlot(group, name, param) for name in self.states]
 
-    # ---- what it does ----
+    # ---- its update ----
 
     @abc.abstractmethod
     def advance(self, meta: Mapping[str, SSAValue], element: Attribute) -> Operation:
@@ -229,7 +229,7 @@ class UpdateRule(abc.ABC):
     ) -> Operation:
         """The op that updates parameter `index` of the group; its results replace p and then `states`."""
 
-    # ---- what it does, in the scalar language ----
+    # ---- its update, in the scalar language ----
 
     COMBINED: ClassVar[Callable[..., dict[str, Scalar]] | None] = None
     """The scalars that `UPDATED` takes, by name, computed once in f64 and rounded to the type of the parameters.
@@ -239,7 +239,7 @@ class UpdateRule(abc.ABC):
     UPDATED: ClassVar[Callable[..., dict[str, Scalar]] | None] = None
     """The results by name, of the tensors that exist, the gradient among them, of the results of `COMBINED`, and of the flags."""
 
-    # ---- what it refuses ----
+    # ---- its refusals ----
 
     def lacks(self) -> tuple[str, str] | None:
         """A flag that is set without the other that it requires, and that other."""

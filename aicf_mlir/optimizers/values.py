@@ -28,7 +28,7 @@ class Values:
     def added(self, label: Label, type: Attribute, hint: str | None, who: str) -> SSAValue:
         """The current value of an argument that the updates add: a new one at the first step, later the last update.
 
-        Raises VerifyException where the function had one of this name from the start; `who` would add it.
+        Raises VerifyException if the function had one of this name from the start; `who` would add it.
         """
         key = label.role, label.name
         if key not in self._added:

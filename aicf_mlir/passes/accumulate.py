@@ -158,7 +158,7 @@ class Accumulation:
         end = return_op(self.function)
         for op in self.body:
             again = op.clone(values)
-            if isinstance(again, nn.CheckOp):  # the checks of all micro-batches are told apart
+            if isinstance(again, nn.CheckOp):  # each check of a micro-batch has its own code
                 again.code = IntegerAttr(again.code.value.data + number * self.codes, i64)
             for old, new in zip(op.results, again.results, strict=True):
                 new.name_hint = hint(old, number)

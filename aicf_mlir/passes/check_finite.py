@@ -1,4 +1,4 @@
-"""A step whose loss or gradient is not finite is to train nothing: one more check, which the status hands on."""
+"""Train nothing in a step whose loss or gradient is not finite: one more check, which the status passes on."""
 
 from __future__ import annotations
 

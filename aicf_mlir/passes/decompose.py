@@ -38,7 +38,7 @@ class DecomposePass(ModulePass):
 
 
 def taken_apart(op: DecomposableInterface) -> list[Operation]:
-    """The ops that now stand for `op`."""
+    """The ops that replace `op`."""
     made: list[Operation] = []
     builder = Builder(InsertPoint.before(op))
     builder.operation_insertion_handler.append(made.append)

@@ -186,7 +186,7 @@ class CopyElision:
         if join is not None and not result.has_one_use():
             return
         if any(isinstance(use.operation, ReturnOp) for use in result.uses):
-            return  # bufferize places it, in the slot of an argument if that is what it updates
+            return  # bufferize places it, in the slot of an argument if it updates one
         found = writer_of(copy)
         if found is None:
             return

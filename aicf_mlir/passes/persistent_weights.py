@@ -182,7 +182,7 @@ class Keeper:
         outs: Mapping[str, Sequence[str]],
         values: Mapping[str, Any],
     ) -> LaunchOp | None:
-        """A launch of the op of `launch` with its own kernel; None where that needs other memory, or cannot work in place."""
+        """A launch of the op of `launch` with its own kernel; None if that needs other memory, or cannot work in place."""
         schema = launch.schema
         assert schema is not None
         reads = [slot for row in schema.inputs for slot in ins.get(row.name, ())]

@@ -105,7 +105,7 @@ def parse_passes(text: str, passes: PassTable | None = None) -> tuple[ModulePass
 
 
 def check_pass_name(name: str, passes: PassTable) -> None:
-    """Raise `PassSpecError` for a pass that is not among `passes`; says which name is near."""
+    """Raise `PassSpecError` for a pass that is not among `passes`; it suggests a similar name."""
     if name not in passes:
         near = get_close_matches(name, passes, 3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known passes: {', '.join(passes)}"

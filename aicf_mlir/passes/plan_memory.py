@@ -72,7 +72,7 @@ def lower_bound(blocks: Sequence[Block]) -> int:
 
 
 Meets = Callable[[Block, Block], bool]
-"""True if two blocks may not share bytes, where it is more than `Block.meets`."""
+"""A predicate that is True if two blocks may not share bytes, for rules beyond `Block.meets`."""
 
 
 def best_fit(blocks: Sequence[Block], meets: Meets | None = None) -> tuple[dict[str, int], int]:

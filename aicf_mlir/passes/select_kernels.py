@@ -1,6 +1,6 @@
 """Write on every launch the kernel id that runs it on the target, and the workspace that the kernel needs.
 
-The function remembers the target as `aicf.target`. In a plan, which says its target itself, launches with an empty id get one.
+The function remembers the target as `aicf.target`. In a plan, which has its target itself, launches with an empty id get one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TARGET = "aicf.target"
 def kernel_for(op: KernelOp, target: str, wanted: str = "") -> tuple[str, int]:
     """The kernel id of `op` on `target`, and the bytes of workspace that it needs.
 
-    Raises SelectionError with the reason where no kernel, or not the one that is `wanted`, runs the op.
+    Raises SelectionError with the reason if no kernel, or not the one that is `wanted`, runs the op.
     """
     top = op.get_toplevel_object()
     return Selection(top if isinstance(top, Operation) else None, target).select(op.use, wanted)

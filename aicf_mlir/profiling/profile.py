@@ -6,24 +6,24 @@ The JSON is one object, stable from version to version; keys are added, never ch
      "rates": {"copy", "products": {"f32": …}}, "seconds", "least", "marked", "launches": [LAUNCH, …]}
                 step            the name of the step; of a file, that of its plan.program
                 device          "cpu", "cuda:0"
-                threads         that share the loops of CPU kernels; null on a GPU
-                runs            how many steps were measured with marks between the launches, and as many without
-                rates           of this machine: bytes a second of a copy, operations a second of a product by element type,
-                                null where no kernel multiplies such elements (aicf_mlir/profiling/rates.py)
-                seconds, least  of a step without marks between its launches: the mean of the faster half of the runs; the least
-                marked          of a step with marks, in the same way, less what these take: the seconds of the launches add up
+                threads         the threads that share the loops of CPU kernels; null on a GPU
+                runs            the number of steps measured with marks between the launches, and as many without
+                rates           this machine: bytes a second of a copy, operations a second of a product by element type,
+                                null if no kernel multiplies such elements (aicf_mlir/profiling/rates.py)
+                seconds, least  a step without marks between its launches: the mean of the faster half of the runs; the least
+                marked          a step with marks, in the same way, less the time of the marks: the seconds of the launches add up
                                 to it
                 launches        in the order in which they run
     LAUNCH      launch          "@k3": its name in the plan
                 op              "gemm_epilogue": its name in the kernel dialect
                 kernel_id       "gemm_epilogue_cpu_blas"
-                kernel          the same, with what it has chosen in brackets, as the runtime says that it ran
+                kernel          the same, with its choices in brackets, as the runtime reports that it ran
                 source          [{"file", "line", "layer"}, …], as in aicf_mlir/reports/describe.py
                 seconds, least  the mean of the faster half of the steps, the same ones for every launch; the shortest
                 bytes           read and written (aicf_mlir/analysis/launches.py)
-                flops           floating-point operations (aicf_mlir/analysis/operations.py); null where nothing says how many
-                floor           seconds that so many bytes and operations take at the rates, whichever is longer
-                share           floor / seconds; null for a launch that took no time that a clock could see
+                flops           floating-point operations (aicf_mlir/analysis/operations.py); null if the number is unknown
+                floor           the seconds of the bytes or of the operations at the rates, whichever is longer
+                share           floor / seconds; null for a launch too short for the clock
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LaunchProfile:
     nbytes: int
     """Read and written."""
     flops: int | None
-    """Floating-point operations; None where nothing says how many."""
+    """Floating-point operations; None if the number is unknown."""
     floor: float
     """Seconds that so many bytes and operations take at the rates of the machine, whichever is longer."""
     seconds: float
@@ -78,12 +78,12 @@ class LaunchProfile:
 
     @property
     def layer(self) -> str:
-        """The layer that it stands for, by its path in the model; empty where there is none."""
+        """The layer that it stands for, by its path in the model; empty if there is none."""
         return self.source[0].layer if self.source else ""
 
     @property
     def place(self) -> str:
-        """`model.py:12`; empty where it is not known."""
+        """`model.py:12`; empty if it is not known."""
         return f"{self.source[0].file}:{self.source[0].line}" if self.source else ""
 
 

@@ -26,7 +26,7 @@ LONGEST = 0.3
 COPIED = {"cpu": 64 << 20, "cuda": 256 << 20}
 """Bytes that are copied, by the kind of device."""
 SIDES = {"cpu": (256, 512, 1024), "cuda": (2048, 4096)}
-"""Rows and columns of the matrices: which size is the fastest depends on caches and on who else computes."""
+"""Rows and columns of the matrices: the fastest size depends on caches and on other load."""
 
 NO_ATTRIBUTES: Mapping[str, AttributeValue] = {}
 
@@ -41,7 +41,7 @@ class Rates:
     copy: float
     """The bytes read and written in a second."""
     products: Mapping[str, float | None]
-    """Floating-point operations a second by element type; None where no kernel multiplies such elements."""
+    """Floating-point operations a second by element type; None if no kernel multiplies such elements."""
 
     def floor(self, nbytes: int, flops: int | None, element: str | None) -> float:
         """The seconds that so many bytes or operations take at these rates, whichever is longer."""
@@ -84,7 +84,7 @@ def _fastest(
     result: TensorSpec,
     attrs: Mapping[str, AttributeValue] = NO_ATTRIBUTES,
 ) -> float:
-    """Seconds of the fastest of some launches of `op`; SelectionError where no kernel supports it."""
+    """Seconds of the fastest of some launches of `op`; SelectionError if no kernel supports it."""
     kernel_id, workspace = select_kernel(Use.of(op, operands, [result], attrs), _C.target_of(device))
     arenas = {f"operand{i}": _C.Arena(device, byte_size(*operand)) for i, operand in enumerate(operands)}
     for arena in arenas.values():
@@ -101,7 +101,7 @@ def _fastest(
         "workspace": ("workspace", 0, workspace) if workspace else None,
     }
     executor = _C.Executor(device, arenas, [launch])
-    executor.run()  # pages, caches and what a kernel makes when it runs first
+    executor.run()  # pages, caches and the setup of a kernel in its first run
     seconds: list[float] = []
     while len(seconds) < RUNS and sum(seconds) < LONGEST:
         seconds.append(executor.time_step())

@@ -4,20 +4,20 @@
 what it found. The JSON is one object, stable from version to version; keys are added, never changed while `version` stays:
 
     {"version": 1, "launches": [LAUNCH, …]}                in the order in which they run
-                "precision": text   "bf16": what was asked for, and only if something was
-                "plan": text    where the plan comes from, and only if it is not the step's own
-    LAUNCH      launch          "@k3" in a plan, "%relu" (the first result) in a function: as it is called in the text
+                "precision": text   "bf16": the requested precision, only if one was requested
+                "plan": text    the origin of the plan, only if it is not the step's own
+    LAUNCH      launch          "@k3" in a plan, "%relu" (the first result) in a function: its name in the text
                 op              "gemm_epilogue": its name in the kernel dialect
                 kernel_id       "gemm_epilogue_cpu_blas"; null before select-kernels
-                doc             what it computes, in a line
-                numerics        how sums are formed and what is rounded; empty where a number is computed by itself
+                doc             its result, in a line
+                numerics        the order of sums and the roundings; empty if a number is computed by itself
                 operands        [{"name": "a", "tensors": [TENSOR, …]}, …]; absent ones too,
                                 without tensors: all of the schema, in its order
                 results         the same
                 attributes      {name: value}: all of the schema, defaults filled in; null is an absent one without default
                 workspace       bytes of scratch memory
                 branch          of a captured graph: launches of one branch run one after another; 0 for all without branches
-                source          [{"file", "line", "layer"}, …]: what it stands for, the main one first; [] where not known
+                source          [{"file", "line", "layer"}, …]: its ops' lines, the main one first; [] where not known
     TENSOR      name            "@x" or "%x"
                 dtype, shape    "f32", [4, 8]
                 layout          "dense": row-major without gaps; or as in the text: "strided<[96, 1], offset: 32>"
@@ -71,7 +71,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Segment:
-    """An operand or a result of the schema, with the tensors that stand for it."""
+    """An operand or a result of the schema, with its tensors."""
 
     name: str
     tensors: tuple[Tensor, ...]

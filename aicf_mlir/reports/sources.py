@@ -14,7 +14,7 @@ LANGUAGES = {"llvm": "cpu", "cuda": "sm_"}
 
 
 def source_of(module: ModuleOp, kernel_id: str) -> str:
-    """The text of one generated kernel of the plans in `module`; BindError where they have none of this id."""
+    """The text of one generated kernel of the plans in `module`; BindError if they have none of this id."""
     known = {
         id_: kernel for program in _programs(module) for id_, kernel in generated_kernels(program).items()
     }
@@ -27,7 +27,7 @@ def source_of(module: ModuleOp, kernel_id: str) -> str:
 def sources(module: ModuleOp, language: str) -> str:
     """The texts of all generated kernels of the plans in `module`, in the order of their first launches.
 
-    PlanError where there is no plan, or one for a target whose kernels are not written in `language`.
+    PlanError if there is no plan, or one for a target whose kernels are not written in `language`.
     """
     programs = _programs(module)
     if not programs:

@@ -1,9 +1,8 @@
 """Parse text to a module: every tool and the API read IR here, and hostile text cannot harm them.
 
-xDSL's parser is recursive and trusting: deep nesting overflows the Python stack, a splat of 70 bytes asks
-for gigabytes, and an unterminated string takes exponential time. So the text is measured first, by one linear
-scan (`limits.check_text`), and then read by a parser with bounds (`safe_parser.SafeParser`). Python's
-recursion limit stays as it is.
+xDSL's parser is recursive and trusting: deep nesting overflows the Python stack, a splat of 70 bytes allocates gigabytes, and an
+unterminated string takes exponential time. So the text is measured first, by one linear scan (`limits.check_text`), and then read
+by a parser with bounds (`safe_parser.SafeParser`). Python's recursion limit stays unchanged.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def _is_utf8(literal: StringLiteral) -> bool:
 
 
 class SafeParser(Parser):
-    """The parser with bounds from `limits`. `positions` receives where every op's name stands."""
+    """The parser with bounds from `limits`. `positions` receives the place of every op's name."""
 
     def __init__(self, context: Context, source: Source, positions: dict[Operation, int]) -> None:
         super().__init__(context, "", source.name)

@@ -38,7 +38,7 @@ def version_of(distribution: str) -> str:
 
 
 def imported(module: str, distribution: str) -> str:
-    """The version of a package that imports; the reason where it is installed but does not."""
+    """The version of a package that imports; the reason if it is installed but does not."""
     installed = version_of(distribution)
     if installed == "not installed":
         return installed
@@ -142,9 +142,7 @@ def print_of(options: argparse.Namespace) -> int:
     except AicfError as error:
         sys.stderr.write(f"aicf: error: {error}\n")
         return 1
-    except (
-        BrokenPipeError
-    ):  # the reader has gone: say nothing, and keep Python from flushing into the void at exit
+    except BrokenPipeError:  # the reader has gone: print nothing, and keep Python from flushing at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0

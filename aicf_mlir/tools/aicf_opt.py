@@ -123,7 +123,7 @@ class Run:
             with self.timing.measure("parse"):
                 parsed = parse_source(context, source)
             locator = parsed.locator
-            verifier = Verifier(whole=True)  # of passes that somebody may be working on
+            verifier = Verifier(whole=True)  # of passes that a developer may be working on
             with self.timing.measure("verify the input"):
                 verifier(parsed.module)
             with remarks.heard_by(RemarkList(locator, found)) if self.options.remarks else nullcontext():

@@ -105,7 +105,7 @@ class Run(OneFile):
             write_output("-", "".join(f"{line}\n" for line in plan.trace()))
         if compared and reference is None:
             reference = self.reference(plan)
-        if reference is not None:  # what no launch updates keeps its value
+        if reference is not None:  # a tensor that no launch updates keeps its value
             unchanged = [key for key in reference.rounded if key not in results and key in values]
             results |= {key: values[key] for key in unchanged}
         code = self.report(results, plan.names, reference)

@@ -134,7 +134,7 @@ def _reported(
 ) -> int:
     try:
         return tool()
-    except BrokenPipeError:  # the reader has gone: say nothing
+    except BrokenPipeError:  # the reader has gone: print nothing
         drop_unwritten()
         return FAILED
     except SettingError as error:
@@ -177,7 +177,7 @@ def internal_error(
 ) -> Diagnostic:
     """The message for an exception that no input should cause; it names the file that reproduces it.
 
-    `owner` says in whose code it happened.
+    `owner` tells in whose code it happened.
     """
     if debug:
         traceback.print_exception(error)
@@ -192,7 +192,7 @@ def internal_error(
 
 
 def write_reproducer(error: BaseException, command: Sequence[str], source: Source | None) -> str | None:
-    """Write command line, traceback and input to a file that is itself an input; None where that fails."""
+    """Write command line, traceback and input to a file that is itself an input; None if that fails."""
     trace = "".join(traceback.format_exception(error))
     lines = [f"command: {shlex.join(command)}", *trace.splitlines()]
     text = "".join(f"// {line}\n" for line in lines) + ("" if source is None else source.text)

@@ -1,6 +1,6 @@
 """`--verify-diagnostics`: messages that the input itself announces with `// expected-error {{text}}`.
 
-The message must be on the line of the comment, or where the comment says: `@+2`, `@-1`, `@above`, `@below`,
+The message must be on the line of the comment, or at the place that the comment gives: `@+2`, `@-1`, `@above`, `@below`,
 `@unknown` (no line). Its text must contain the text in braces.
 """
 

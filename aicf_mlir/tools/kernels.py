@@ -6,14 +6,14 @@ while `version` stays:
 
     {"version": 1, "ops": [OP, …]}      in the order of their numbers
     OP       name, doc, numerics        as `aicf_mlir.reports.describe` has them
-             generated                  whether its kernels are made for each use; then `kernels` is empty
+             generated                  true if its kernels are made for each use; then `kernels` is empty
              kernels                    [KERNEL, …]: the first one that takes a use runs it
     KERNEL   id, device                 "gemm_cpu_blas", "cpu" or "cuda"
              min_sm                     the lowest compute capability, such as 80; 0 on the CPU
-             cublaslt                   whether it is of that library
-             built                      whether this build has its code
-             available                  whether it can run on this machine
-             missing                    why not; null where it can
+             cublaslt                   true if it is of that library
+             built                      true if this build has its code
+             available                  true if it can run on this machine
+             missing                    the reason if it cannot; null if it can
 """
 
 from __future__ import annotations

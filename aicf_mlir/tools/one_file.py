@@ -1,4 +1,4 @@
-"""A tool that reads one file of IR and does one thing with it, and one that writes a text about the plan of the file."""
+"""A tool that reads one file of IR and processes it, and one that writes a text about the plan of the file."""
 
 from __future__ import annotations
 

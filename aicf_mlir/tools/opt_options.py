@@ -109,7 +109,7 @@ def plugins_of(command: Sequence[str]) -> list[str]:
     scan.add_argument(PLUGIN, dest="plugins", action="append", default=[])
     try:
         return scan.parse_known_args(command)[0].plugins
-    except argparse.ArgumentError:  # an option without its value: the parser of all options says so
+    except argparse.ArgumentError:  # an option without its value: the parser of all options reports it
         return []
 
 
@@ -191,7 +191,7 @@ def build_steps(
 ) -> tuple[list[Step], Held]:
     """The passes and stages that the command line requests, in order, and the locks to hold the result against.
 
-    `target` and `lock` are for stages. Raises `PassSpecError`, also for a lock where no stage selects kernels.
+    `target` and `lock` are for stages. Raises `PassSpecError`, also for a lock if no stage selects kernels.
     """
     steps: list[Step] = []
     held = Held()

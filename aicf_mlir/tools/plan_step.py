@@ -123,7 +123,7 @@ class PlanStep:
         return arenas, _C.Executor(self.device, arenas, self.program.launches, self.program.status)
 
     def profile(self, values: Mapping[Key, Array], n: int) -> Profile:
-        """The first step on `values`, measured `n` times. DataError where a check of it fails."""
+        """The first step on `values`, measured `n` times. DataError if a check of it fails."""
         arenas, executor = self._ready()
         fill = partial(self._fill, arenas, values)
         fill()
@@ -143,7 +143,7 @@ class PlanStep:
     def interpret(
         self, values: Mapping[Key, Array], steps: int = 1, arithmetic: Arithmetic = ROUNDED
     ) -> dict[Key, Array]:
-        """The results after `steps` steps by the meaning of each launch: in arenas where it is rounded as defined."""
+        """The results after `steps` steps by the meaning of each launch: in arenas if it is rounded as defined."""
         if arithmetic is not ROUNDED:
             return self.evaluate(values, steps, arithmetic)
         arenas = {name: HostMemory(size) for name, size in self.program.arenas.items()}
@@ -186,7 +186,7 @@ def device_of(module: ModuleOp) -> str:
 
 
 def target_of(device: str) -> str:
-    """The target of plans for `device` on this machine; raises `PlanError` where there is no such device."""
+    """The target of plans for `device` on this machine; raises `PlanError` if there is no such device."""
     if device == "cpu":
         return "cpu"
     if (why := hardware.missing_cuda()) is not None:

@@ -100,7 +100,7 @@ def unsupported(kind: Attribute) -> str | None:
 
 
 def make_planned(module: ModuleOp, context: Context, target: str | None = None) -> ProgramOp:
-    """The one plan of the verified `module`, which is lowered in place for `target` (cpu) where it is no plan yet.
+    """The one plan of the verified `module`, which is lowered in place for `target` (cpu) if it is no plan yet.
 
     A step is differentiated and given its optimizer unless that is already done. Raises PlanError for a module with a plan for
     another target or without exactly one step, and the errors of passes.

@@ -57,8 +57,7 @@ def long_name(key: Key) -> str:
 def shown_names(keys: Iterable[Key]) -> dict[Key, str]:
     """A name of its own for every tensor of a step, to print it and to find it in an .npz file.
 
-    The user's name, `NAME.grad` for a gradient; the long name where another tensor has that name, or where it
-    looks like a long one.
+    The user's name, `NAME.grad` for a gradient; the long name if another tensor has that name, or if it looks like a long one.
     """
     short = {key: f"{key[1]}.grad" if key[0] == "grad" else key[1] for key in keys}
     count = Counter(short.values())

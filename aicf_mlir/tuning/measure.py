@@ -131,7 +131,7 @@ class _Run:
         }
         self._count = 1
         self._executor = _C.Executor(operands.device, arenas, [launch])
-        self._executor.run()  # pages, caches and what a kernel makes when it runs first
+        self._executor.run()  # pages, caches and the setup of a kernel in its first run
         self._count = int(min(max(WINDOW / max(self.seconds(), 1e-9), 1), MOST_LAUNCHES))
         self._executor = _C.Executor(operands.device, arenas, [launch] * self._count)
         self._executor.run()

@@ -65,7 +65,7 @@ def prebuilt_uses(program: ProgramOp) -> dict[LaunchOp, Use]:
 
 
 def check_module(module: ModuleOp, lock: Lock) -> None:
-    """LockError for a launch that `lock` does not name, SelectionError for one with another kernel than it says.
+    """Raise LockError for a launch that `lock` does not name, SelectionError for one with another kernel than in the lock.
 
     The launches are those of plans and, above plan level, the ops with a kernel id; without one nothing is run yet.
     """

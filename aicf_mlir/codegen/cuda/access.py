@@ -170,7 +170,7 @@ def fetch(
 ) -> None:
     """Assign `count` neighbours of an operand, along the last axis of `place`, to the vector `target`.
 
-    `how`: "once" where they are read once, and need not stay in the caches; "ahead" where it is in front of the wait.
+    `how`: "once" for operands that are read once, and need not stay in the caches; "ahead" for reads before the wait.
     """
     base = base or pointer(kernel, number)
     stride = place.axes[-1].strides[number] if place.axes else 0

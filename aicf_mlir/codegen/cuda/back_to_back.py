@@ -45,7 +45,7 @@ def workspace(kernel: BackToBackKernel) -> int:
 
 
 def code(kernel: BackToBackKernel) -> Code:
-    """The text of a chain, and its one launch, or two where there are column sums."""
+    """The text of a chain, and its one launch, or two if there are column sums."""
     plan = _plan(kernel)
     text = Text()
     for name in HEADERS:
@@ -93,7 +93,7 @@ class ChainWriter:
             f"const unsigned strips = weights + {plan.strips}{'' if plan.divided else f' + warp / 4 * {4 * plan.strip}'};",
         )
         tiles = -(-self.kernel.rows // ROWS)
-        # Warpgroups that divide the sums of outer products take as many tiles, a last one without rows where there is no more.
+        # Warpgroups that divide the sums of outer products take equally many tiles, the last one without rows if needed.
         turn = "tile - warp / 4" if plan.divided else "tile"
         if plan.divided:
             text.add(f"long long tile = blockIdx.x * {plan.warpgroups}ll + warp / 4;")
@@ -148,7 +148,7 @@ class ChainWriter:
             text.add(f"constexpr int {prefix}rows = 16;")
 
     def _fetch(self, fetch: Fetch, row: str, rows: str, condition: str) -> None:
-        """Start bringing a tile of an operand; an empty group of copies where there is none."""
+        """Start bringing a tile of an operand; an empty group of copies if there is none."""
         source = f"{pointer(self.kernel, fetch.operand)} + {row} * {fetch.columns}"
         with self.text.block(f"if ({condition})"):
             if self.ragged:

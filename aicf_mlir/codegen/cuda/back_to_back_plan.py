@@ -95,8 +95,9 @@ class ChainPlan:
     places: tuple[tuple[int, int], ...] = ()
     """For each value that is brought to shared memory, its number and the place of the warp's strip; -1 is a."""
     divided: bool = False
-    """True if the warpgroups of a block divide the sums of outer products, 64 rows of the result each at a time. They take
-    tiles side by side then, and as many."""
+    """True if the warpgroups of a block divide the sums of outer products, 64 rows of the result each at a time. Then they
+    take neighbouring tiles, and the same number.
+    """
     ready: tuple[int, ...] = ()
     """For each outer product, the link after whose body it starts."""
     outer_starts: tuple[int, ...] = ()
@@ -139,7 +140,7 @@ def sum_registers(element: str, columns: int, by_products: int = 0) -> int:
     """The registers of a column sum: a chunk of eight neighbours, the elements that `Fold` leaves to a lane, or the result of a
     product with ones.
 
-    `by_products`: the shares of that product, 0 where there is none.
+    `by_products`: the shares of that product, 0 if there is none.
     """
     if by_products:
         return 4 * (-(-columns // 64) // by_products)

@@ -52,7 +52,7 @@ class ColumnSchedule:
     width: int
     """Neighbouring columns of a thread."""
     across: int
-    """Threads side by side in a block, a power of two; the others stand below them."""
+    """The threads of a block along the columns, a power of two; the others are along the rows."""
     parts: int
     """Blocks that share the rows of a column."""
     batch: int
@@ -80,7 +80,7 @@ class ColumnSchedule:
 
     @property
     def tiles(self) -> int:
-        """Blocks side by side."""
+        """The number of blocks along the columns."""
         return -(-self.vectors // self.across)
 
 

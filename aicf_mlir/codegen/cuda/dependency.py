@@ -21,7 +21,7 @@ _KERNEL = re.compile(r"__global__[^{;]*?(\w+)\(\s[^{;]*\{\s*([^;]*;)")
 
 
 def without_wait(source: str) -> str:
-    """The text of kernels that are started when all in front of them has ended."""
+    """The text of kernels that are started after all earlier launches have ended."""
     return re.sub(rf"\n *({re.escape(WAIT)}|{re.escape(READ_AHEAD)})", "", source)
 
 

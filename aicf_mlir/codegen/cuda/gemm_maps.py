@@ -74,7 +74,7 @@ def code(kernel: Kernel) -> Code:
 
 
 def can_prefetch(kernel: Kernel) -> frozenset[int]:
-    """The operands of its launch, by number, that its code can read in front of the wait."""
+    """The operands of its launch, by number, that its code can read before the wait."""
     problem, product, size = _problem(kernel), _product(kernel), tile(kernel)
     if not is_panel(size) or blocks_of(problem, size) > MANY_BLOCKS:
         return frozenset()
@@ -86,7 +86,7 @@ def can_prefetch(kernel: Kernel) -> frozenset[int]:
 
 
 def check_ahead(kernel: Kernel) -> None:
-    """SelectionError where an operand that shall be read ahead cannot be."""
+    """SelectionError if an operand that shall be read ahead cannot be."""
     if late := sorted(set(kernel.ahead) - can_prefetch(kernel)):
         raise SelectionError(f"operand {late[0]} cannot be read ahead; leave it out of `ahead`")
 

@@ -1,4 +1,4 @@
-"""Device functions and types that generated text uses, each piece printed only where it is needed."""
+"""Device functions and types that generated text uses, each piece printed only if it is needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ template <int W, class T> __device__ __forceinline__ Vec<T, W> {name}(const T* f
 
 
 PIECES: Mapping[str, str] = {
-    # That of the prebuilt kernels, csrc/device/cuda_dependent.cuh, where it is said what it is for.
+    # The wait of the prebuilt kernels; csrc/device/cuda_dependent.cuh explains it.
     "dependency_wait": """\
 __device__ __forceinline__ void dependency_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -63,9 +63,9 @@ template <class T, int W> __device__ __forceinline__ void store(T* to, const Vec
   for (int i = 0; i < Both<T, W>::kWords; ++i)
     reinterpret_cast<typename Both<T, W>::Word*>(to)[i] = both.words[i];
 }""",
-    # Of what is read once, and need not stay in the caches.
+    # For operands that are read once, and need not stay in the caches.
     "load_once": load_by("load_once", "__ldcs"),
-    # In front of the wait: not through the first cache, where a line may be older than what was written last.
+    # Before the wait: not through the first-level cache, where a line may be older than the last write.
     "load_ahead": load_by("load_ahead", "__ldcg"),
     "widen": """\
 __device__ __forceinline__ float widen(float x) { return x; }
@@ -171,7 +171,7 @@ __device__ __forceinline__ long long shift_right_logical(long long x, long long 
     "magnitude": """\
 __device__ __forceinline__ int magnitude(int x) { return x < 0 ? minus(0, x) : x; }
 __device__ __forceinline__ long long magnitude(long long x) { return x < 0 ? minus(0ll, x) : x; }""",
-    # Towards zero; the nearest where there is no such integer, 0 for a NaN.
+    # Towards zero; the nearest if there is no such integer, 0 for a NaN.
     "to_int": """\
 __device__ __forceinline__ int to_int(float x) { return x == x ? __float2int_rz(x) : 0; }
 __device__ __forceinline__ int to_int(double x) { return x == x ? __double2int_rz(x) : 0; }""",
@@ -248,7 +248,7 @@ template <class Op, int COUNT, class T> __device__ __forceinline__ T in_order(co
 template <class T> __device__ __forceinline__ T* partial(void* workspace, long long start) {
   return reinterpret_cast<T*>(static_cast<char*>(workspace) + start);
 }""",
-    # By repeated squares; the relative error is that of as many products as the exponent says, in f64.
+    # By repeated squares; the relative error is that of as many products as the exponent, in f64.
     "integer_power": """\
 __device__ __forceinline__ double integer_power(double x, long long exponent) {
   double square = x, power = 1.0;
@@ -262,7 +262,7 @@ __device__ __forceinline__ double integer_power(double x, long long exponent) {
 __device__ __forceinline__ float integer_power(float x, long long exponent) {
   return static_cast<float>(integer_power(static_cast<double>(x), exponent));
 }""",
-    # Philox4x32-10; what a word is not made of, the compiler leaves out.
+    # Philox4x32-10; the compiler leaves out the parts that a word does not need.
     "philox": """\
 __device__ __forceinline__ uint4 philox(long long seed, long long step, long long site, long long element) {
   unsigned a = static_cast<unsigned>(element), b = static_cast<unsigned>(element >> 32);

@@ -71,7 +71,7 @@ class ProductProblem:
 def tile_of(problem: ProductProblem) -> _C.ProductTile:
     """The tile for this product, which knows its k: threads, bytes of shared memory, the most neighbours.
 
-    SelectionError where there is no product of the element type for the target.
+    SelectionError if there is no product of the element type for the target.
     """
     sm = capability(problem.target)
     sizes = problem.m, problem.n, problem.batch
@@ -129,7 +129,7 @@ class Prefetch:
         return self.a or self.b or self.epilogue
 
     def text(self) -> str:
-        """The struct that says so, and waits."""
+        """The text of the struct, with the wait."""
         names = {"kA": self.a, "kB": self.b, "kEpilogue": self.epilogue, "kAny": bool(self)}
         flags = ", ".join(f"{name} = {str(value).lower()}" for name, value in names.items())
         return f"""\
@@ -163,7 +163,7 @@ def product_text(
 ) -> str:
     """The text of a kernel `function` that computes the product, without the pieces that `declarations` needs.
 
-    `parameters` are declarations in C++, of `unless` among them; `declarations` is text in front of the kernel, the
+    `parameters` are declarations in C++, of `unless` among them; `declarations` is text before the kernel, the
     struct of the epilogue; `a`, `b`, `epilogue` and `totals` are expressions on the parameters: addresses of the
     matrices, of any pointer type, the functor above, and one with `bool wanted() const` and
     `void operator()(const aicf::gemm::Member&, long long row, float total) const` for the sums of op(a) along k. `ahead`

@@ -1,4 +1,4 @@
-"""A rowwise kernel: some lanes, a warp or a block have a row, in registers where it fits.
+"""A rowwise kernel: some lanes, a warp or a block have a row, in registers if it fits.
 
 Each thread adds its elements from first to last, then lanes add in a butterfly, then warps from first to last: one
 order, which follows from the shapes.
@@ -61,11 +61,11 @@ class RowSchedule:
     lanes: int
     """Threads that share a row, a power of two."""
     chunks: int
-    """Vectors of a thread, kept in registers; 0 where it walks the row once for each pass."""
+    """The vectors of a thread, kept in registers; 0 if it walks the row once for each pass."""
     block: int = THREADS
     """Threads of a block whose warps, or parts of warps, have rows of their own; otherwise a row has a block."""
     ahead: int = 4
-    """Vectors that a thread reads before it uses them, where it walks the row."""
+    """The vectors that a thread reads before it uses them, if it walks the row."""
     read_once: bool = False
     """True if the operands need not stay in the caches."""
 

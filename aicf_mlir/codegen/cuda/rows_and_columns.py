@@ -66,7 +66,7 @@ class WalkSchedule:
 
 
 def schedule(kernel: Kernel) -> tuple[Together, WalkSchedule] | None:
-    """The fewest lanes a row whose registers hold it with its sums; None where a block has too few, or a row too little."""
+    """The fewest lanes a row whose registers hold it with its sums; None if a block has too few, or a row too little."""
     both = together(kernel)
     if not elements(kernel.domain) or not all(both.rows.wide[value] for value in both.fed):
         return None

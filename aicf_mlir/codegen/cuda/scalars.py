@@ -168,7 +168,7 @@ def _unsigned(type_: str) -> str:
 
 
 def _compare_integers(predicate: str, type_: str, names: Sequence[str]) -> str:
-    """Signed or not; a number of one bit is 0 or -1 where it is signed."""
+    """The comparison, signed or not; a number of one bit is 0 or -1 if it is signed."""
     left, right = names
     if predicate in ("eq", "ne"):
         return f"{left} {_ORDER[predicate]} {right}"

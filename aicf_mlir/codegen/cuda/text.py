@@ -20,7 +20,7 @@ class Text:
         self._depth = 0
 
     def add(self, *lines: str) -> None:
-        """Lines at this depth; directives of the preprocessor stand at the left."""
+        """Add lines at this depth; directives of the preprocessor are at the left."""
         for line in lines:
             self.lines.append(line if line.startswith("#") else "  " * self._depth + line)
 
@@ -155,7 +155,7 @@ class Scope:
         return f"shared_quotient({names[0]}, {names[1]})" if shared else ""
 
     def _load(self, line: Line) -> str:
-        """An element of a table; 0 where it has none."""
+        """An element of a table; 0 if it has none."""
         table = self.kernel.operands[line.args[0]]
         if 0 in table.shape:
             return literal(0, line.type)

@@ -55,7 +55,7 @@ CALLED = (*(name for name, _ in LIBM), *PRODUCTS)
 
 @cache
 def formula(op: str, type_: str, count: int) -> Body | None:
-    """The body of an operation on `count` operands of its type; None where there is an instruction or a call."""
+    """The body of an operation on `count` operands of its type; None if there is an instruction or a call."""
     if op == PHILOX:
         return trace([type_] * count, philox.philox)
     function = (F32.get(op) if type_ == "f32" else None) or BOTH.get(op)

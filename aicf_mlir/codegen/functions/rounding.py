@@ -7,7 +7,7 @@ from aicf_mlir.ir.formula import Scalar, absolute, copysign, select
 
 
 def _whole(x: Scalar, rounded: Scalar) -> Scalar:
-    """`rounded` with the sign of x; x itself where it has no fraction, is infinite or a NaN."""
+    """`rounded` with the sign of x; x itself if it has no fraction, is infinite or a NaN."""
     return select(absolute(x) < 2.0 ** MANTISSA[x.type], copysign(rounded, x), x)
 
 

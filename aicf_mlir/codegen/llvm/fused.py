@@ -20,7 +20,7 @@ def without_fused(text: str) -> str:
         function, lanes = Function(), int(found["lanes"] or 1)
         args = [Value(f"%{name}", "f32", lanes) for name in "xyz"]
         (result,) = inline(function, functions.fused(), args, lanes)
-        # What it calls in turn is declared by the text already, or here.
+        # Functions that it calls in turn are declared by the text already, or here.
         declared = [line for line in sorted(function.declared) if line not in text]
         head = f"define internal {found['type']} @fma.{found['suffix']}({', '.join(map(str, args))}) alwaysinline {{"
         return "\n".join([*declared, head, *function.lines, f"  ret {result}", "}"])

@@ -42,7 +42,7 @@ class LoopPosition:
 
 @dataclass(frozen=True)
 class Lanes:
-    """`count` neighbours along an axis from `index` on; only the first `valid` exist, all where it is None."""
+    """The `count` neighbours along an axis from `index` on; only the first `valid` exist, all if it is None."""
 
     axis: Axis
     index: str

@@ -1,7 +1,7 @@
 """Row kernels: a row is walked once for each level of reductions, then once more for the values that follow them.
 
-Cheap values are computed again in each pass; transcendental ones are kept in memory, in a result that is written
-later anyway where there is one.
+Cheap values are computed again in each pass. Transcendental ones are kept in memory, if possible in a result that is written
+later in any case.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class RowWriter:
 
         if not plan.outers:
             return along(row.place, "0", totals)
-        # What a row has once is computed before the loop over its parts.
+        # Values that a row has once are computed before the loop over its parts.
         Walk(row, plan.inner, kernel.wide, one.roots(kernel), self.lanes, LANES)
 
         def part(index: str, before: list[Value]) -> list[Value]:

@@ -1,4 +1,4 @@
-"""Row kernels with few long rows: blocks of a row are reduced side by side, then combined in order.
+"""Row kernels with few long rows: blocks of a row are reduced in parallel, then combined in order.
 
 Results of the domain's shape, which follow no reduction, are written by the first phase. Only the shape decides if and where a
 row is split, never the number of threads.

@@ -89,7 +89,7 @@ class Walk:
         """Values that a function finds at each vector before the others are computed."""
         values = needed(outer.kernel, roots, {*self.saved, *given[0]})
         self.fixed = [value for value in values if not varies[value]]
-        # Constants and what only leads to other fixed values need no lanes of their own.
+        # Constants and values that only lead to other fixed values need no lanes of their own.
         used = {value for value in roots if not varies[value]}
         body = outer.kernel.body
         for value in values:

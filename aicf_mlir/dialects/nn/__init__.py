@@ -5,7 +5,7 @@ product or a reason for having none. `aicf_mlir.interpreters` defines the result
 of this folder defines.
 """
 
-# ruff: noqa: F403, F405  (what a file hands on is its `__all__`)
+# ruff: noqa: F403, F405  (a file exports its `__all__`)
 from importlib import import_module
 from pkgutil import iter_modules
 

@@ -71,7 +71,7 @@ class ReductionOp(ValueOp, GeneratedInterface, Canonicalized, abc.ABC):
     TAKES: ClassVar[frozenset[str]] = FLOATS
     """Element types of x."""
     RESULT: ClassVar[str | None] = None
-    """The element type of the result, where it is not that of x."""
+    """The element type of the result, if it is not that of x."""
 
     x = operand_def(TensorType)
     dims = prop_def(DenseArrayBase.constr(i64))

@@ -178,7 +178,7 @@ class LinearOfTransposedWeight(RewritePattern):
 
 
 class SplitOfConcat(RewritePattern):
-    """split(concat(a, b)) -> a, b where it cuts as was joined; split(x) into one part -> x"""
+    """Rewrite split(concat(a, b)) -> a, b if it cuts where they were joined; split(x) into one part -> x."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SplitOp, rewriter: PatternRewriter) -> None:

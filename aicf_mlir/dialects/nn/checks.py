@@ -25,7 +25,7 @@ __all__ = ["CheckFiniteOp", "CheckIndexOp", "CheckOp", "CheckValueOp", "RefusedO
 
 
 class CheckOp(ValueOp, abc.ABC):
-    """The status after one more check: that before it where it has failed already, so that the first failure stays.
+    """The status after one more check: the status before it if that has failed already, so that the first failure stays.
 
     A status is three numbers: a code, 0 if nothing failed; the position of the first element that made the check fail, counted in
     row-major order; and the value of this element. `code` identifies the check within a step.

@@ -42,7 +42,7 @@ class NNOp(TensorOp, abc.ABC):
     """A pure op on statically shaped tensors; operands and attributes imply the types of its results."""
 
     LAUNCH: ClassVar[str | None] = None
-    """The kernel op that is the same op, where it has another name than this one (`dialects/launches.py`)."""
+    """The kernel op that is the same op, if it has another name than this one (`dialects/launches.py`)."""
 
     traits = traits_def(Pure())
 
@@ -57,7 +57,7 @@ class NNOp(TensorOp, abc.ABC):
 
     @classmethod
     def operands_by_name(cls) -> list[Operand]:
-        """The operands where several may be absent, so that the text has to say which of them are there."""
+        """The operands if several may be absent, so that the text has to tell which of them are present."""
         definition = cls.get_irdl_definition()
         if not any(isinstance(option, AttrSizedOperandSegments) for option in definition.options):
             return []

@@ -1,4 +1,4 @@
-"""Values whose gradient is not the derivative of the ops that compute them: somebody has written it down."""
+"""Values whose gradient is not the derivative of the ops that compute them: a user has written it."""
 
 from __future__ import annotations
 
@@ -42,12 +42,10 @@ class OwnIdentity(MemoryEffect):
 
 @irdl_op_definition
 class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
-    """
-    The values of `of`, whose gradients flow to `wrt` alone, as the region says.
+    """The values of `of`, whose gradients flow to `wrt` alone, as the region computes them.
 
-    The region takes the gradient of each result, zero where the loss does not depend on it, and yields one of each operand of
-    `wrt`. It may read any value that is there before this op. Differentiation puts it where the gradients are taken; nobody else
-    runs it.
+    The region takes the gradient of each result, zero if the loss does not depend on it, and yields one of each operand of `wrt`.
+    It may read any value that exists before this op. Differentiation puts it where the gradients are taken; nothing else runs it.
     """
 
     name = "nn.custom_gradient"

@@ -28,7 +28,7 @@ class Emitter:
         return result
 
     def cast(self, value: SSAValue, element: Attribute) -> SSAValue:
-        """`value` in another element type; as it is where it has that one."""
+        """`value` in another element type; itself if it has that type."""
         return value if element_type(value) == element else self.emit(CastOp(value, element))
 
 

@@ -53,7 +53,7 @@ def expect_tf32_allowed(value: Value) -> None:
 
 @irdl_op_definition
 class MatmulOp(ValueOp, DifferentiableInterface, Canonicalized):
-    """op(a) · op(b) over the last two dimensions; op transposes them where `trans_a` / `trans_b` says so."""
+    """op(a) · op(b) over the last two dimensions; op transposes them according to `trans_a` / `trans_b`."""
 
     name = "nn.matmul"
     LAUNCH: ClassVar = "gemm"

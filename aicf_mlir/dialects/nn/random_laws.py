@@ -92,7 +92,9 @@ def normal(words: tuple[Scalar, Scalar, Scalar, Scalar], compute: str) -> Scalar
         radius = sqrt(-2.0 * log(fraction64(a, b) + 2.0**-53))
         return radius * cos(fraction64(c, d) * (2.0 * math.pi))
     radius = sqrt(-2.0 * log_of_count(counted(a) + 1))
-    return fused(radius, cos_of_count(counted(c)), 0.0)  # no product to contract with an addition behind it
+    return fused(
+        radius, cos_of_count(counted(c)), 0.0
+    )  # no product that a later addition could be contracted with
 
 
 def exponential(words: tuple[Scalar, Scalar, Scalar, Scalar], compute: str) -> Scalar:

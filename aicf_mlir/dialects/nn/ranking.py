@@ -31,7 +31,7 @@ LONGEST = 8192
 
 
 class BesideOp(ValueOp, GeneratedInterface, abc.ABC):
-    """Each element of the result is reduced from the whole row of x along `dim` that it stands in."""
+    """The base of ops whose result elements are each reduced from the whole row of x along `dim` that contains them."""
 
     @property
     def source(self) -> SSAValue:

@@ -47,7 +47,7 @@ KINDS: dict[str, tuple[float, Any, Any]] = {
 
 @irdl_op_definition
 class ScatterReduceOp(ValueOp, DifferentiableInterface, GeneratedInterface):
-    """x, each element reduced with those of `src` that a gather by `index` has at its place; or only these, where there are any.
+    """x, each element reduced with those of `src` that a gather by `index` has at its place; or only these, if there are any.
 
     `kind` is max, min or prod; with `include_self` the element of x counts among them. The gradient of an extreme is shared by
     all that are equal to it, as torch has it: an element of x too that does not count.

@@ -128,10 +128,9 @@ class TransposeOp(ValueOp, DifferentiableInterface, Canonicalized):
 
 @irdl_op_definition
 class CastOp(ValueOp, DifferentiableInterface, GeneratedInterface, Canonicalized):
-    """
-    Each element rounded once to the element type of the result (to nearest, ties to even).
+    """Each element rounded once to the element type of the result (to nearest, ties to even).
 
-    A float becomes an integer towards zero, and true where it is not 0.
+    A float becomes an integer towards zero, and true if it is not 0.
     """
 
     name = "nn.cast"
@@ -165,5 +164,5 @@ def wide_element(value: Value) -> Attribute:
 
 
 def as_element(builder: Builder, value: SSAValue, element: Attribute) -> SSAValue:
-    """`value` in another element type; as it is where it has that one."""
+    """`value` in another element type; itself if it has that type."""
     return value if element_type(value) == element else builder.insert(CastOp(value, element)).result

@@ -68,7 +68,7 @@ class SplitOp(NNOp, DifferentiableInPartsInterface, Canonicalized):
     def vjp_in_parts(
         self, builder: Builder, cotangents: Sequence[SSAValue | None]
     ) -> Sequence[SSAValue | None]:
-        """The gradients side by side; zeros for a part that does not reach the loss."""
+        """The gradients joined along the dimension; zeros for a part that does not reach the loss."""
         parts = [
             builder.insert(ConstantOp(0.0, tensor_type(part))).result if g is None else g
             for part, g in zip(self.parts, cotangents, strict=True)

@@ -78,7 +78,7 @@ class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
             dims, keepdim = self.dims.get_values(), is_true(self.keepdim)
             alone = MeanOp(self.x, dims, keepdim)
             (part,) = alone.vjp(builder, [mean])
-            alone.erase()  # it stands nowhere, and must not stay among the readers of x
+            alone.erase()  # it is in no block, and must not stay among the readers of x
             total = part if total is None or part is None else builder.insert(AddOp(total, part)).result
         return [total]
 

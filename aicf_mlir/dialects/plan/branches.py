@@ -20,7 +20,7 @@ MOST = 16
 
 
 def with_branch_order(edges: Sequence[Collection[int]], branches: Sequence[int]) -> list[set[int]]:
-    """The launches that each waits for, by index: `edges`, and the launch in front of it on its branch."""
+    """The launches that each waits for, by index: `edges`, and the launch before it on its branch."""
     last: dict[int, int] = {}
     found: list[set[int]] = []
     for index, (before, branch) in enumerate(zip(edges, branches, strict=True)):

@@ -81,7 +81,9 @@ class Formulas:
         return _digest(root.spec, slot.layout, sorted(written))
 
     def _write(self, slot: SlotOp, made: Formula) -> None:
-        """Parts that have nothing in common are in no order; one that covers others is, and so stands for all below it."""
+        """Record a write. Parts that have nothing in common are unordered; a part that covers others is ordered after them,
+        and so replaces all below it.
+        """
         if slot.layout is None:
             self._memory[slot.root] = [(None, made)]
             return

@@ -36,7 +36,7 @@ def memory_of(slot: SlotOp) -> Range:
 
 @dataclass
 class _Segment:
-    """Bytes with one history: who wrote them last, and who has read them since."""
+    """Bytes with one history: their last writer, and their readers since."""
 
     begin: int
     end: int

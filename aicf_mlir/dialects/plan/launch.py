@@ -44,7 +44,7 @@ from aicf_mlir.ir.renamed import now_called
 from aicf_mlir.ir.segments import count_properties, counts_of, parse_segments, print_segments
 
 COUNTS = ("input_counts", "output_counts")
-"""Properties that say how many slots each operand and each result has."""
+"""Properties with the number of slots of each operand and each result."""
 
 
 @irdl_op_definition

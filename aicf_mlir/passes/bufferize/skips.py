@@ -19,8 +19,8 @@ SKIPPABLE = (
 def skippable_ops(function: FuncOp, in_place: Callable[[SSAValue, BlockArgument], bool]) -> set[Operation]:
     """The ops after the last check whose every result is an update of an argument, in its place, and nothing else.
 
-    `in_place` says whether a value may be written to the memory of an argument: a skipped launch would leave another result
-    without a value.
+    `in_place` tells if a value may be written to the memory of an argument: a skipped launch would leave another result without a
+    value.
 
     Only kinds whose CUDA kernels look at a status: the others run, and a copy at the end is skipped.
 

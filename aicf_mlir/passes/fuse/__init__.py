@@ -81,7 +81,7 @@ class FusePass(ModulePass):
         bodies, library, rows = Bodies(op), Library(self.target), self.rows_of_chains
         for function in list(op.ops):
             if isinstance(function, FuncOp) and not function.is_declaration:
-                return_op(function)  # refuses what is not one block
+                return_op(function)  # refuses a region that is not one block
                 write_constants_first(function.body.block)
                 read_as_they_are(function)
                 small = SmallUpdateFusion(function, bodies, self.target)
@@ -97,7 +97,7 @@ class FusePass(ModulePass):
                     fuse_products(function, library)
                 fuse_epilogues(function, bodies, library, last=False)
                 if fuse_loops(function, bodies, last=False) and not is_small:
-                    fuse_products(function, library)  # what one launch reads now, two did
+                    fuse_products(function, library)  # one launch reads it now, two did before
                 fuse_epilogues(function, bodies, library, last=True)
                 fuse_loops(function, bodies, last=True)
                 if self.target != "cpu" and add_columns_first(function, bodies):

@@ -1,4 +1,4 @@
-"""Constants come before everything in a block: a launch may be written where any of its operands' launches stand."""
+"""Constants come before everything in a block: a launch may be written at the place of any of its operands' launches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aicf_mlir.dialects import kernel
 
 
 def write_constants_first(block: Block) -> None:
-    """Move each constant in front of all that is none, in their order."""
+    """Move each constant before all other ops, in their order."""
     ops = list(block.ops)
     first = first_but_constants(block)
     if first is None:

@@ -70,7 +70,9 @@ class EpilogueFusion:
         return all(reader is not None and reader.kind != "map" for reader in readers)
 
     def fuse(self, member: Member) -> list[tuple[KernelOp, str, Sequence[Operation]]]:
-        """Write `member` into a product that takes it; else why each does not, and who reads its values early."""
+        """Write `member` into a product that takes it; else return the reason for each product, and the ops that read its
+        values early.
+        """
         tried: list[tuple[KernelOp, str, Sequence[Operation]]] = []
         for product in self.products(member):
             if self.library.runs(product):
@@ -172,7 +174,7 @@ class EpilogueFusion:
         values: Sequence[SSAValue],
         place: Operation,
     ) -> KernelOp:
-        """The launch, in front of `place`, with results in the order of `values`."""
+        """The launch, before `place`, with results in the order of `values`."""
         read = [operand_at(self.block, access.root, access.layout, place) for access in accesses]
         scalars = [value for value, access in zip(read, accesses, strict=True) if access.layout is not None]
         launch = kernel.GemmMapOp.launch(
@@ -191,7 +193,7 @@ class EpilogueFusion:
         return launch
 
     def insert(self, op: Operation, place: Operation) -> None:
-        """Write `op` in front of `place`, whose position it shares."""
+        """Write `op` before `place`, whose position it shares."""
         self.block.insert_op_before(op, place)
         self.position[op] = self.position[place]
 

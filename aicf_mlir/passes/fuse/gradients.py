@@ -27,7 +27,7 @@ from aicf_mlir.passes.fuse.views import view_chain, viewed_as
 
 
 def read_as_they_are(function: FuncOp) -> None:
-    """Have the updates of `function` read their gradients in front of the casts to f32 that nothing else reads."""
+    """Have the updates of `function` read their gradients before the casts to f32, if nothing else reads the casts."""
     for op in list(function.body.block.ops):
         for index in gradients_of(op) if isinstance(op, KernelOp) else ():
             gradient = op.operands[index]
@@ -56,7 +56,7 @@ def gradients_of(op: KernelOp) -> range:
 
 
 def cast_of(gradient: SSAValue) -> kernel.CopyOp | None:
-    """The cast from f16 or bf16 to f32 that gives `gradient`; None where there is none, or where it moves elements too."""
+    """The cast from f16 or bf16 to f32 that gives `gradient`; None if there is none, or if it moves elements too."""
     cast = view_chain(gradient)[-1].owner
     if not isinstance(cast, kernel.CopyOp) or any(
         shares_block(value.type) for value in (*cast.operands, *cast.results)

@@ -37,7 +37,7 @@ LOOK_BACK = 4
 
 @dataclass(eq=False)
 class Group:
-    """Launches that become one, which stands where `anchor` says."""
+    """Launches that become one, at the place `anchor`."""
 
     ops: list[KernelOp]
     anchor: int
@@ -141,7 +141,7 @@ class HorizontalFusion:
         yield from found.items()
 
     def move(self, group: Group, place: int) -> None:
-        """Have a group stand further below."""
+        """Move a group further down."""
         group.anchor = place
         for op in group.ops:
             self.position[op] = place
@@ -171,7 +171,7 @@ class HorizontalFusion:
         for op in group.ops:
             op.detach()
             op.erase()
-        for value in reversed(seen):  # what a value is seen through was written before it
+        for value in reversed(seen):  # ops that a value is seen through were written before it
             if isinstance(value.owner, Operation) and not list(value.uses):
                 value.owner.detach()
                 value.owner.erase()
@@ -194,7 +194,7 @@ class HorizontalFusion:
 
 
 def view_at(value: SSAValue) -> Operation | None:
-    """The op that renames memory for a launch; None where a launch or an argument gives it."""
+    """The op that renames memory for a launch; None if a launch or an argument gives it."""
     return value.owner if isinstance(value.owner, kernel.ReshapeOp | kernel.ViewOp) else None
 
 

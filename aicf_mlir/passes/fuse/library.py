@@ -32,7 +32,7 @@ class Library:
             return False
 
     def keeps(self, product: KernelOp, fused: KernelOp) -> bool:
-        """True if `fused` may take the place of `product`; else it is erased. The last epilogues say so."""
+        """True if `fused` may take the place of `product`; else it is erased. The last epilogues decide it."""
         if not self.runs(product) or self.runs(fused):
             return True
         fused.erase()

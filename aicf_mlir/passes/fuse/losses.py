@@ -1,4 +1,4 @@
-"""Losses and their gradients as loops, on a GPU: with casts on both sides, and where it can be, in one pass.
+"""Losses and their gradients as loops, on a GPU: with casts on both sides, and, if possible, in one pass.
 
 The prebuilt launches of a loss and of its gradient each read prediction and target, and a cast before or after them is a launch
 of its own. As reductions and maps they are computed together with the prediction: in the epilogue of its product, or in one pass
@@ -71,7 +71,7 @@ def is_walked(op: KernelOp) -> bool:
 
 
 def is_gradient(op: KernelOp, other: KernelOp, position: Mapping[Operation, int]) -> bool:
-    """True if `other` is the gradient of the cross entropy `op`, and can stand where that does."""
+    """True if `other` is the gradient of the cross entropy `op`, and can stand in the place of `op`."""
     if not isinstance(op, kernel.CrossEntropyOp) or not isinstance(other, kernel.CrossEntropyGradOp):
         return False
     made = other.ins["dloss"][0].owner

@@ -78,7 +78,7 @@ def merge(updates: Sequence[KernelOp]) -> KernelOp:
 
 
 def results_of(merged: KernelOp, updates: Sequence[KernelOp]) -> list[list[SSAValue]]:
-    """The results of `merged` that stand for those of each update."""
+    """The results of `merged` that replace those of each update."""
     rows: list[list[SSAValue]] = []
     outs, first = list(merged.outs.values()), 0
     for update in updates:

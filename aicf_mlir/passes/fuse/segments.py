@@ -49,7 +49,7 @@ LAUNCH_OF = {"map": kernel.MultiTensorMapOp, "rowwise": kernel.MultiTensorRowwis
 
 @dataclass(eq=False)
 class Batch:
-    """Maps that become one launch, which stands where its member `anchor` does."""
+    """Maps that become one launch, at the place of its member `anchor`."""
 
     members: list[Member]
     anchor: int
@@ -114,7 +114,7 @@ class SegmentFusion:
         batches.append(own)
 
     def is_made_before(self, member: Member, place: int) -> bool:
-        """True if all that `member` reads is there in front of this place."""
+        """True if all operands of `member` exist before this place."""
         return all(self.made(access.root) < place for access in member.operands)
 
     def made(self, root: SSAValue) -> int:
@@ -139,7 +139,7 @@ class SegmentFusion:
                 yield from (reader for reader in readers_of(result) if self.position[reader] <= place)
 
     def move(self, batch: Batch, place: int) -> None:
-        """Have a batch stand further below."""
+        """Move a batch further down."""
         batch.anchor = place
         for member in batch.members:
             self.position[member.op] = place

@@ -236,7 +236,7 @@ class UpdateFusion:
 
 
 def reshaped(values: Iterable[SSAValue], shape: tuple[int, ...]) -> tuple[list[Operation], list[SSAValue]]:
-    """The values in another shape, and the ops that say so; those that have it are given back."""
+    """The values in another shape, and the ops that reshape them; values that have the shape are returned."""
     ops, found = list[Operation](), list[SSAValue]()
     for value in values:
         views, same = viewed_as(value, TensorType(element_type(value), shape))

@@ -34,7 +34,7 @@ def viewed_as(value: SSAValue, type_: Attribute) -> tuple[list[Operation], SSAVa
 
 
 def in_place_of(value: SSAValue, new: SSAValue, place: Operation) -> SSAValue:
-    """`new` with the type of `value`: itself, or a reshape in front of `place`, by the name of `value`."""
+    """`new` with the type of `value`: itself, or a reshape before `place`, by the name of `value`."""
     if new.type == value.type:
         return new
     reshape = kernel.ReshapeOp.build_op([new], [value.type])

@@ -12,7 +12,7 @@ from aicf_mlir.passes.lower.same import BY_NAME
 
 
 def of_launch(name: str) -> Callable[[nn.PointwiseOp], list[Operation]]:
-    """The kernel op of another name, where no operand is repeated."""
+    """The kernel op of another name, if no operand is repeated."""
 
     def rule(op: nn.PointwiseOp) -> list[Operation]:
         approximate = op.parameters.get("approximate", "none")

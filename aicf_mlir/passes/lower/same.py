@@ -1,4 +1,4 @@
-"""The one rule for every nn op that is a launch as it stands: the same operands, every attribute written out."""
+"""The one rule for every nn op that is already a launch: the same operands, every attribute written out."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def with_sites_as_arguments(body: Body) -> tuple[Body, list[int]]:
 
 
 def _site_of(body: Body, line: Line) -> int | None:
-    """The site of a random word, where it is a constant; None of any other line."""
+    """The site of a random word, if it is a constant; None for any other line."""
     if line.op != PHILOX or line.args[SITE] < len(body.args):
         return None
     source = body.lines[line.args[SITE] - len(body.args)]

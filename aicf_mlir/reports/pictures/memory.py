@@ -59,7 +59,7 @@ class Axis:
 def memory_picture(module: ModuleOp | ProgramOp) -> str:
     """The SVG of the one plan of `module`.
 
-    Raises PlanError where there is none, more than one, or one without addresses.
+    Raises PlanError if there is none, more than one, or one without addresses.
     """
     memory = memory_map(module)
     launches = len(memory.launches)
@@ -136,7 +136,7 @@ def _panel(svg: Svg, memory: MemoryMap, arena: Arena, axis: Axis, y: float) -> f
 def _block(
     svg: Svg, memory: MemoryMap, block: Block, axis: Axis, bottom: float, scale: float, tone: int
 ) -> None:
-    """A slot, with its name where it fits, upright where only that fits."""
+    """Draw a slot, with its name if it fits, upright if only that fits."""
     x, width = axis.at(block.held[0]), axis.at(block.held[1] + 1) - axis.at(block.held[0])
     y, height = bottom - block.end * scale, (block.end - block.begin) * scale
     role = block.slot.role.data

@@ -68,7 +68,7 @@ class MemoryMap:
 
 
 def planned_program(module: ModuleOp | ProgramOp) -> ProgramOp:
-    """The one plan.program of `module`, with addresses; PlanError where there is none, more, or one without."""
+    """The one plan.program of `module`, with addresses; PlanError if there is none, more, or one without."""
     program = find_program(module)
     if program.peak_bytes is None:
         message = f"@{program.symbol} has no addresses yet: run plan-memory"

@@ -20,7 +20,7 @@ class Svg:
     """A picture that grows; `close` gives its text."""
 
     def __init__(self, title: str, colours: dict[str, str]):
-        """`colours` are those of the marks, by CSS class; an edge is drawn where there is room for one."""
+        """`colours` are those of the marks, by CSS class; an edge is drawn if there is room for one."""
         self._title = title
         self._colours = colours
         self._parts: list[str] = []

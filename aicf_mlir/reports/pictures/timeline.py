@@ -113,7 +113,7 @@ class _Drawing:
     """The CSS class of each op."""
 
     def heading(self, title: str, uses: Mapping[str, int]) -> float:
-        """Title, the two lengths, and the legend; returns where it ends."""
+        """Draw title, the two lengths, and the legend; returns where it ends."""
         plan, svg = self.plan, self.svg
         svg.text(MARGIN, 30, title, "h")
         svg.text(
@@ -161,7 +161,7 @@ class _Drawing:
         self._key(y + 24)
         y += 36
         rows = max(ceil(sum(bar.is_critical for bar in plan.bars) / PER_ROW), 1)
-        # One row shares the scale of the strip above it: what is saved can be seen.
+        # One row shares the scale of the strip above it, so that the saved time can be seen.
         length = plan.total if rows == 1 else plan.depth / rows
         if not plan.is_timed:
             length = float(ceil(length))
@@ -228,7 +228,7 @@ class _Drawing:
         self.svg.add("path", d=path, class_="f r" if by_reuse else "f")
 
     def _bar(self, bar: Bar, left: float, right: float, y: float, height: float) -> None:
-        """A launch, with its name where it fits."""
+        """Draw a launch, with its name if it fits."""
         width = right - left
         kind = self.classes[bar.launch.op.data] + (" k" if min(width, height) >= EDGE else "")
         self.svg.rect(left, y, width, height, kind, self._tooltip(bar))

@@ -53,7 +53,7 @@ class Pointwise:
     takes: frozenset[str] = FLOATS
     """Element types of the operands."""
     result: str | None = None
-    """The element type of the result, where it is not that of the operands."""
+    """The element type of the result, if it is not that of the operands."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict[str, Parameter])
     """The parameters by name, with their defaults."""
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])

@@ -214,7 +214,7 @@ class Growth:
             self.chain.over_rows.append(OverRows(op, left, right))
 
     def side(self, value: SSAValue) -> SSAValue | None:
-        """The value of the chain that an operand is, whole and by rows; None where it is none."""
+        """The value of the chain that an operand is, whole and by rows; None if it is none."""
         access = resolve(value)
         if access.root not in self.link_of or access.layout is None:
             return None
@@ -282,7 +282,7 @@ def sum_of(member: Member) -> tuple[Body, Body] | None:
 
 
 def flattened(member: Member, shape: tuple[int, ...]) -> Member | None:
-    """A map over `shape`, [M, N]; or sums of its columns, or of all its elements, over it. None where no strides say it."""
+    """A map over `shape`, [M, N]; or sums of its columns, or of all its elements, over it. None if no strides express it."""
     if member.kind == "map":
         return member.over(shape)
     rank = len(member.domain)

@@ -214,7 +214,7 @@ class ChainPlan:
 
     @property
     def writes_a(self) -> bool:
-        """True if somebody else reads a as it is rounded here."""
+        """True if another op reads a as it is rounded here."""
         return self.a is not self.rounded and any(op not in self.ops for op in readers_of(self.rounded))
 
     @property

@@ -79,7 +79,7 @@ def result_types(plan: ChainPlan) -> list[Attribute]:
 
 
 def hand_over(value: SSAValue, new: SSAValue, place: Operation) -> None:
-    """Have all that read `value` read `new`, in its shape and type; views are written in front of `place`."""
+    """Have all readers of `value` read `new`, in its shape and type; views are written before `place`."""
     new.name_hint = value.name_hint
     value.replace_all_uses_with(in_place_of(value, new, place))
 

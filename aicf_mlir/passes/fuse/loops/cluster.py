@@ -23,7 +23,7 @@ class Cluster:
 
     members: list[Member]
     anchor: int
-    """The position in the text where it stands."""
+    """The position of the cluster in the text."""
     whole: dict[SSAValue, Member] = field(default_factory=dict)
     """Results that have the shape of the domain, and those that have the kept one."""
     narrow: dict[SSAValue, Member] = field(default_factory=dict)

@@ -100,7 +100,7 @@ class Clustering:
                 yield member
 
     def cheap_source(self, root: SSAValue) -> Member | None:
-        """The member that makes `root`, where it is cheap to compute again."""
+        """The member that makes `root`, if it is cheap to compute again."""
         source = self.members.get(root.owner) if isinstance(root.owner, Operation) else None
         if source is None or root not in source.results:
             return None
@@ -272,7 +272,7 @@ class Clustering:
                 found.append(op)
                 if isinstance(op, (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)):
                     found += self.readers(op.results[0])
-            # What only moves is read where its reader stands, not where it stands itself.
+            # An op that only moves elements is read at the place of its reader, not at its own.
             self._readers[value] = [
                 op
                 for op in found

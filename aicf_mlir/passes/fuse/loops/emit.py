@@ -58,7 +58,7 @@ class Emission:
         erase_unread(self.block)
 
     def replace(self, cluster: Cluster, anchor: Operation) -> None:
-        """Write the launch of `cluster` in front of `anchor`, one of its members."""
+        """Write the launch of `cluster` before `anchor`, one of its members."""
         inside = cluster.values
         operands: dict[Key, tuple[str, SSAValue]] = {}
         for member in cluster.members:
@@ -170,7 +170,7 @@ class Emission:
         return Layout(head.domain, strides, layout.offset).normal()
 
     def operand(self, cluster: Cluster, member: Member, access: Access, anchor: Operation) -> SSAValue:
-        """The value that the launch reads: the root, or a view of it, written in front of `anchor`."""
+        """The value that the launch reads: the root, or a view of it, written before `anchor`."""
         root = self.current.get(access.root, access.root)
         layout = None if access.layout is None else self.layout(cluster, member, access.layout)
         return operand_at(self.block, root, layout, anchor)

@@ -1,6 +1,6 @@
 """The fit of a member in a cluster: it walks the domain of the cluster, or the kept dimensions of it; if not, the reason.
 
-A reason is a sentence of which the member is the subject, and the cluster "the other"; it is empty where this way to
+A reason is a sentence of which the member is the subject, and the cluster "the other"; it is empty if this way to
 fit is none for launches of these kinds.
 """
 
@@ -134,7 +134,7 @@ def is_wide(access: Access) -> bool:
 
 
 def is_same(layout: Layout, domain: Sequence[int]) -> bool:
-    """True if a value that has the shape of `domain` is read where it is."""
+    """True if a value that has the shape of `domain` is read in place."""
     return layout.is_dense and layout.count == prod(domain)
 
 

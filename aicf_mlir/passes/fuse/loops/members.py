@@ -50,7 +50,7 @@ class Member:
         return self.domain[self.reduced :] if self.kind == "colwise" else self.domain[: rank - self.reduced]
 
     def over(self, domain: tuple[int, ...]) -> Member | None:
-        """The same over a domain of as many elements in the same order; None where no strides say it."""
+        """The same over a domain of as many elements in the same order; None if no strides express it."""
         if domain == self.domain:
             return self
         if self.body.dims or prod(domain) != prod(self.domain) or self.kind == "colwise":
@@ -173,7 +173,7 @@ def _cast(op: KernelOp) -> Member | None:
 
 
 def _sum(op: KernelOp) -> Member | None:
-    """A sum over the last or the first dimensions as it stands, over others with the kept ones first."""
+    """A sum over the last or the first dimensions unchanged, over others with the kept ones first."""
     shape, given, divisor = shape_of(op.operands[0]), op.attrs["dims"], op.attrs.get("divisor", 1.0)
     assert isinstance(given, list) and isinstance(divisor, float)
     dims = [dim for dim in sorted(given) if shape[dim] != 1] or given

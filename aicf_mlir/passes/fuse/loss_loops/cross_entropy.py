@@ -48,7 +48,7 @@ class Rows:
         return self.count, self.classes
 
     def checked(self, target: Scalar, value: Scalar, where_ignored: Scalar | float) -> Scalar:
-        """`value`, but NaN where the target is no class, and `where_ignored` where it is the one that does not count."""
+        """`value`, but NaN if the target is no class, and `where_ignored` if it is the one that does not count."""
         is_class = (target >= 0) & (target < self.classes)
         known = select(is_class, value, value.of(math.nan))
         return select(target.equal(self.ignored), value.of(where_ignored), known)

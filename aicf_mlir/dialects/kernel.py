@@ -4,8 +4,8 @@ Attributes of a launch are ordinary attributes; `id` and `workspace` follow from
 the result of each op. kernel.constant, kernel.reshape, kernel.view and kernel.join are no launches: they become a slot with a
 value, and aliases.
 
-A tensor whose type has a layout, `tensor<4x2xf32, strided<[6, 1], offset: 2>>`, is a part of a block of memory that
-it shares: with the dense tensor that it is a view of, or with the result of the join that it is an operand of.
+A tensor whose type has a layout, `tensor<4x2xf32, strided<[6, 1], offset: 2>>`, is a part of a block of memory. It
+shares the block with the dense tensor that it is a view of, or with the result of the join that it is an operand of.
 """
 
 from __future__ import annotations

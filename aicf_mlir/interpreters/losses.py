@@ -46,8 +46,8 @@ def cross_entropy(
     """
     The sum over rows of -log softmax(logits)[target], or its mean over targets that are not ignored (NaN for none).
 
-    Smoothed: as torch does, that times 1 - label_smoothing, plus label_smoothing times its mean over all classes, so that
-    with a smoothing of 1 a target whose probability is 0 gives NaN; without any the other classes count for nothing.
+    The smoothed loss is torch's: the loss times 1 - label_smoothing, plus label_smoothing times its mean over all classes. So
+    with a smoothing of 1 a target whose probability is 0 gives NaN. Without smoothing the other classes do not count.
     """
     classes, kept = logits.shape[1], target != ignore_index
     known = (target >= 0) & (target < classes)

@@ -1,10 +1,10 @@
 """The body of a generated kernel: scalar operations on the elements of its operands, as plain data.
 
-A `Body` is what a `scalar.body` op holds, without the cost of IR: passes compose bodies, generators print them,
+A `Body` is the content of a `scalar.body` op, without the cost of IR: passes compose bodies, generators print them,
 interpreters run them. Its operations are those of `arith` and `math` on scalars, and those of the scalar dialect:
 
     scalar.sum %x          the sum over the dimensions that the kernel reduces; max, min and prod alike
-    scalar.column_sum %x   the sum over those that a rowwise kernel keeps, of what follows no reduction
+    scalar.column_sum %x   the sum over the dimensions that a rowwise kernel keeps, of a value that follows no reduction
     scalar.index {dim}     the position of this element in a dimension of the domain, an i64
     scalar.load %t[%i, …]  an element of a whole operand, a table; each index is clamped into the table
     scalar.philox          a random word of 32 bits, an i64: of a seed, a step, a site and an element

@@ -1,12 +1,12 @@
 """The operands of a link of a kernel.back_to_back and the uses of its values, as text: `b0.T x1 y0 -> write next sum, sum`.
 
     b0       the product is by operand b[0], [K, N]; b0.T: by its transpose, so that it is [N, K]
-    x1       the element of operand x[1] beside that of the product
-    y0       that of value 0, counted over all links; of a link before
+    x1       the element of operand x[1], in addition to that of the product
+    y0       the element of value 0, counted over all links; the value is of an earlier link
     write    the value is a result of the launch
     next     the next link multiplies it
-    sum      its sum over all rows is a result, behind it where it is written too
-    keep     a later link takes it, or a product behind, and nothing else does
+    sum      its sum over all rows is a result, after the value itself if that is written too
+    keep     a later link takes it, or a product after the links, and nothing else does
 
 A value that is not written has its element type, `next bf16`; without one it is f32. After the links come products over all rows,
 `y3.T y0`, or `y3.T a` with the operand a; and `a`, if that is an f32: a as it is rounded to be multiplied.

@@ -1,7 +1,7 @@
 """The printer of modules: every tool and the API print IR here, and no line grows with the model.
 
-A list that does not fit into `WIDTH` columns is broken between its items: short lists are filled line by line,
-long ones and those of labelled items have one item a line, so that a change of one layer is a change of its lines.
+A list that does not fit into `WIDTH` columns is broken between its items. Short lists are filled line by line. Long lists and
+lists of labelled items have one item a line, so that a change of one layer is a change of its lines.
 
     func.func @step(
       %x: tensor<64x256xf32> {aicf.role = "input", aicf.name = "x"},

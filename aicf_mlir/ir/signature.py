@@ -223,8 +223,8 @@ def verify_signature(function: func.FuncOp) -> None:
     """
     Check the labels of a step; functions without labels pass.
 
-    Roles are known; names are given and unique in their role; params are of floating-point type; a grad names a
-    param and an update one argument, of its type; there is at most one status, and it is argument and result; no
+    Roles are known. Names are given and unique in their role. Params are of floating-point type. A grad names a
+    param and an update one argument, of its type. There is at most one status, and it is argument and result. No
     two results are the same.
     """
     arguments = list(zip(argument_labels(function), function.function_type.inputs.data, strict=True))

@@ -5,8 +5,8 @@
     w = y_i^T y_j           over all rows, of two values, or of one and a_0: sums in f32, rounded once
 
 An `a_0` of f32 is rounded to the element type of b when it is read; it may be written so, as a result too. Every value that is
-chained, written or taken later is rounded to its element type there, as if a launch of its own had stored it; inside a body
-it is where the body says so. A column sum is of the values so rounded, over all rows, in f32, rounded once.
+chained, written or taken later is rounded to its element type there, as if a launch of its own had stored it. Inside a body
+it is rounded if the body has the rounding. A column sum adds the rounded values, over all rows, in f32, and is rounded once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A rowwise kernel with column sums in parts that generators have code for.
 
-    apart      a colwise kernel of the sums, then a rowwise one of all else: any shape; both read the operands
-    together   a rowwise kernel that says which values it feeds to sums as it walks, and the colwise kernel whose
-               partial sums these are: one walk, where the elements of a row stay near from one pass to the next
+    apart      a colwise kernel of the sums, then a rowwise one of everything else: any shape; both read the operands
+    together   a rowwise kernel that names the values it feeds to sums as it walks, and the colwise kernel of these
+               partial sums: one walk, in which the elements of a row stay near from one pass to the next
 
-The sums come first where they are apart, because the rows may take the place of an operand.
+Separate sums come first, because the rows may take the place of an operand.
 """
 
 from __future__ import annotations

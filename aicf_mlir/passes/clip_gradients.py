@@ -57,7 +57,7 @@ class ClipGradientsPass(ModulePass):
 
     Options:
       value: limit each element
-      norm: the order of the norm to be limited, 2.0 or inf, say
+      norm: the order of the norm to be limited, for example 2.0 or inf
       per-group: each param group has a norm and a limit of its own; those of group k > 0 end with `.k`
     """
 

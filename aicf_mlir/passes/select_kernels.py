@@ -80,7 +80,7 @@ class SelectKernelsPass(ModulePass):
     Options:
       target: "cpu" (the default), or a compute capability such as "sm_90"; no such device needs to be present
       lock: a file that `aicf-tune` has made, whose kernels are taken; a launch that it does not name is an error
-      whole: false where who runs the passes sees to that after the last one, as aicf-opt does (tuning/obeyed.py)
+      whole: false if the caller checks the lock after the last pass, as aicf-opt does (tuning/obeyed.py)
     """
 
     name = "select-kernels"

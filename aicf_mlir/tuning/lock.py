@@ -1,9 +1,9 @@
 """`aicf.lock`: the kernel of each op of a step, and the machine that it was measured on. TOML, in a stable order:
 
 version = 1
-generated = ["gen_map_0123456789ab"]        kernels that are generated: their ids say all that they are
+generated = ["gen_map_0123456789ab"]        kernels that are generated: their ids identify them fully
 
-[machine]                                   what decides the bits of the kernels; another machine refuses the lock
+[machine]                                   the properties that decide the bits of the kernels; another machine refuses the lock
 target = "cpu"
 device = "AMD EPYC 9655, x86-64-v4"
 libraries = "OpenBLAS 0.3.30 for SkylakeX"
@@ -12,7 +12,7 @@ build = "0123456789abcdef"                  the digest of the compiled part
 [[op]]                                      by the texts of the uses
 use = "gemm(a: f32[64, 256], b: f32[256, 8]) -> (out: f32[64, 8])"
 kernel = "gemm_cpu_blas[packed]"
-microseconds = 3.21                         not there where there was nothing to choose
+microseconds = 3.21                         absent if there was nothing to choose
 rejected = ["gemm_cpu_blas[blocks]: 3.88 us"]
 """
 

@@ -12,7 +12,7 @@ defines the use of z:
     };
 
 It is called once for each element, with the sums (f64: `double`) of W neighbours of a row, the first of them in a
-`column` that W divides; `member.outer` and `member.inner` are the product's place in the two levels of the batch.
+`column` that W divides. `member.outer` and `member.inner` are the product's place in the two levels of the batch.
 """
 
 from __future__ import annotations
@@ -163,11 +163,11 @@ def product_text(
 ) -> str:
     """The text of a kernel `function` that computes the product, without the pieces that `declarations` needs.
 
-    `parameters` are declarations in C++, of `unless` among them; `declarations` is text before the kernel, the
-    struct of the epilogue; `a`, `b`, `epilogue` and `totals` are expressions on the parameters: addresses of the
-    matrices, of any pointer type, the functor above, and one with `bool wanted() const` and
-    `void operator()(const aicf::gemm::Member&, long long row, float total) const` for the sums of op(a) along k. `ahead`
-    is for panels, of operands of which `neighbours_of` are 16 bytes.
+    `parameters` are declarations in C++, of `unless` among them. `declarations` is text before the kernel, the struct of the
+    epilogue. `a`, `b`, `epilogue` and `totals` are expressions on the parameters: `a` and `b` are addresses of the matrices, of
+    any pointer type, and `epilogue` is the functor above. `totals` is one with `bool wanted() const` and
+    `void operator()(const aicf::gemm::Member&, long long row, float total) const` for the sums of op(a) along k. `ahead` is for
+    panels, with operands whose `neighbours_of` are 16 bytes.
     W is `neighbours`, a power of two up to that of the tile, which must divide n.
 
     Launch it with the threads and the shared bytes of `tile`, and any number of blocks, best `blocks_of`. The tiles of

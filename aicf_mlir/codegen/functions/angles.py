@@ -36,8 +36,8 @@ def _reduced(x: Scalar) -> tuple[Scalar, Scalar]:
 def _reduced_large(x: Scalar) -> tuple[Scalar, Scalar]:
     """The same for any finite f32 as an f64.
 
-    x times a digit of 2 / pi is exact, and so is what remains of it modulo 4; those terms are added with their
-    rounding errors, which leaves the fraction with more than the 53 bits of one f64.
+    x times a digit of 2 / pi is exact, and so is its remainder modulo 4. These terms are added with their rounding
+    errors, so that the fraction has more than the 53 bits of one f64.
     """
     total, error = x.of(0.0), x.of(0.0)
     for number, digit in enumerate(TWO_OVER_PI):

@@ -1,7 +1,7 @@
 """Sums, products and extrema along an axis, in an order that the shape alone decides.
 
-The order is that of csrc/kernels/common/cpu_sum.h: term i of a block of 512 goes to lane i % 16, the lanes are added in halves,
-and the blocks are added in order, in f64 if they are f32.
+The order is that of csrc/kernels/common/cpu_sum.h: term i of a block of 512 goes to lane i % 16, and the lanes are added in
+halves. The blocks are added in order, in f64 if they are f32.
 """
 
 from __future__ import annotations

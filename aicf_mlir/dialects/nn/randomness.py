@@ -1,9 +1,10 @@
-"""Random numbers as functions: of a key, the step, the place in the model and the place of an element; so that eager steps,
-replays and a backward pass that computes them again all see the same, and both devices too.
+"""Random numbers as functions of a key, the step, the place in the model and the place of an element.
+
+So eager steps, replays, a backward pass that computes them again, and both devices all see the same numbers.
 
 The generator is Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011). `random` is the vector
-[seed, steps taken]. The key is the seed; the counter is [element, element >> 32, site, step], each of 32 bits, where the
-element counts in row-major order and each random op of a step has a `site` of its own.
+[seed, steps taken]. The key is the seed; the counter is [element, element >> 32, site, step], each of 32 bits. The
+element counts in row-major order, and each random op of a step has its own `site`.
 """
 
 from __future__ import annotations

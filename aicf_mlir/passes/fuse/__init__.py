@@ -52,10 +52,10 @@ class FusePass(ModulePass):
     """Fuse bias, activation and their gradients into products, and all updates of a kind into one launch.
 
     Options:
-      target: "cpu" (the default), where products also update large weights, or a compute capability such as "sm_90"; of
-        "sm_90+cublaslt" what that library multiplies gets no epilogue that it has not
-      back-to-back-rows: from how many rows on narrow products of 16 bits that follow each other become one launch, a chain; by
-        default 2^15 where the target has code for them, and never on the CPU
+      target: "cpu" (the default), where products also update large weights, or a compute capability such as "sm_90"; for
+        "sm_90+cublaslt" the products of that library get only the epilogues that it has
+      back-to-back-rows: the number of rows from which on successive narrow products of 16 bits become one launch, a chain; by
+        default 2^15 if the target has code for them, and never on the CPU
     """
 
     name = "fuse"

@@ -44,10 +44,10 @@ def ends_of(lengths: Sequence[float], edges: Sequence[Collection[int]]) -> list[
 def assign(
     lengths: Sequence[float], edges: Sequence[Collection[int]], most: int, longest: float
 ) -> list[int]:
-    """The branch of each launch, of at most `most`; branch 0 has the longest path, and all that is longer than `longest`.
+    """The branch of each launch, of at most `most`; branch 0 has the longest path, and all launches longer than `longest`.
 
-    Any other launch goes where the plan is expected to end first: on the branch that is free first, of equal ones on that of a
-    launch that it waits for; on branch 0 where the longest path loses nothing by it.
+    Any other launch goes to the branch on which the plan is expected to end first. That is the branch that is free first, or
+    among equal ones the branch of a launch that it waits for. It goes to branch 0 if the longest path loses nothing by it.
     """
     known = paths(lengths, edges)
     ahead = _still_critical(known)

@@ -201,8 +201,8 @@ def _sum(op: KernelOp) -> Member | None:
 def composed(reader: Member, index: int, source: Member, value: SSAValue) -> Member | None:
     """`reader` with the computation of `source`, a map, in the place of its operand `index`; None if no strides express it.
 
-    None too where the reader compares elements of one tensor, as ranks do: all of them must be the same numbers, and on a
-    GPU a quotient that is computed again may end in another digit than the one that is stored.
+    None too if the reader compares elements of one tensor, as ranks do. All of them must be the same numbers, but on a GPU a
+    quotient that is computed again may end in another digit than the one that is stored.
     """
     through = reader.operands[index].layout
     if through is None or source.kind != "map" or source.body.dims or compares_elements(reader, index):

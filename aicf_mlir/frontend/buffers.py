@@ -1,6 +1,6 @@
 """Buffers while a step is exported: each occurs in the graph once, and an assignment to one is an update.
 
-torch.export loses `self.buf = new`, and cannot follow an update of a tensor that it meets in two places. So a module or
+An export loses `self.buf = new`, and cannot follow an update of a tensor that it meets in two places. So a module or
 a buffer in several places is None in all but the first, until the user's code runs.
 """
 

@@ -1,7 +1,6 @@
-"""The gradients of an exported graph are those of torch: it runs once under autograd, and each value without one is
-cut.
+"""The gradients of an exported graph equal torch's: it runs once under autograd, and values without a gradient are cut.
 
-torch.export keeps the computation, but not torch's autograd record of it: `no_grad` is lost once the graph is
+An export keeps the computation, but not torch's autograd record of it: `no_grad` is lost once the graph is
 functional, and `detach` becomes a view that is made again after each write to its memory. So the graph, before it is
 functional, runs on tensors without values, by torch's own autograd. The run tells, at each op, if a tensor has a
 gradient:

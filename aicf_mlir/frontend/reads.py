@@ -2,8 +2,8 @@
 
 There are two sources. Modules are precise: while the step is exported, each attribute that is read from one is
 recorded. Everything else (globals, closures, configuration objects, lists, dictionaries) is found from the code that
-ran: the names that the loss, the `forward` methods and the functions they call load, and the containers they refer to,
-member by member.
+ran. These are the names that the loss, the `forward` methods and the functions they call load, and the containers that
+they refer to, member by member.
 """
 
 from __future__ import annotations

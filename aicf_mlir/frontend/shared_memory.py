@@ -54,7 +54,7 @@ def warn_of_aliases(moved: Mapping[str, torch.Tensor]) -> None:
     """Warn of whole parameters, about to be moved, whose memory is also used elsewhere: the other user keeps the old
     values.
 
-    That may be intended, so it is no error. Parts of a larger tensor are refused.
+    The aliasing may be intended, so it is no error. Parts of a larger tensor are refused.
     """
     names = [name for name, tensor in moved.items() if is_aliased(tensor)]
     if not names:

@@ -104,7 +104,7 @@ def compile_step(
     With a `precision` the body runs under torch.autocast. `backward()` and the steps of optimizers work as outside of
     it, but a product of gradients between the two computes in `precision` too. `torch.autocast(…, enabled=False)`
     prevents that. Nothing scales the loss for "f16": a body that needs it multiplies its loss by a number and divides
-    the gradients. With "tf32" products of the body may round their operands, those of an optimizer apart.
+    the gradients. With "tf32" products of the body may round their operands; products of an optimizer do not.
 
     Raises TraceError for code that cannot be expressed, with the user's line.
     """

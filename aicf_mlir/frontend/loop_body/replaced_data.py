@@ -1,4 +1,4 @@
-"""`tensor.data = value` in a loop body: a copy, as long as it cannot be told from memory that both share."""
+"""`tensor.data = value` in a loop body: a copy, as long as it behaves like memory that both share."""
 
 from __future__ import annotations
 

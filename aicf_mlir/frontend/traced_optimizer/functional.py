@@ -1,7 +1,7 @@
 """Conversion of a graph that writes to its tensors to a graph of values: each write makes a new value, which all later
 nodes read.
 
-torch does that for any graph by tracing it again, which takes longer than the rest of a compilation. The step of an
+Torch does that for any graph by tracing it again, which takes longer than the rest of a compilation. The step of an
 optimizer writes to whole tensors in nearly all cases, and then it is a walk through the graph.
 """
 

@@ -1,7 +1,7 @@
 """A step of torch in float64 on the host, by the code of a model in any type on any device.
 
 While the user's code runs, each tensor that reaches torch is replaced by a copy in float64 on the host, always the same one for
-the same tensor; so are types and devices that the code names. The model, its optimizer and their memory stay as they are.
+the same tensor. Types and devices that the code names are replaced too. The model, its optimizer and their memory stay unchanged.
 """
 
 from __future__ import annotations

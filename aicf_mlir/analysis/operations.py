@@ -46,7 +46,7 @@ def of_launch(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int | 
 
 
 def of_kernel(kernel: Kernel) -> int:
-    """The operations of a generated kernel: those of its body at each point where a value of it differs."""
+    """The operations of a generated kernel: the operations of its body at each point where a value of it differs."""
     if isinstance(kernel, SegmentedKernel | HorizontalKernel):
         return sum(of_kernel(part) for part in kernel.parts)
     if isinstance(kernel, BackToBackKernel):

@@ -26,7 +26,7 @@ MOST_BYTES = 64 << 20
 """The most bytes of a file. The code of a kernel has some kilobytes."""
 
 _warned: set[Path] = set()
-"""The folders of which this process has said that not everything in them is trusted."""
+"""The folders for which this process has warned that they contain untrusted files."""
 
 
 def folder() -> Path | None:

@@ -217,6 +217,6 @@ class Selection:
         return kernel.id, workspace(kernel)
 
     def in_place(self, use: Use) -> frozenset[tuple[int, int]]:
-        """Pairs (output, input) of which the output may be the very memory of the input."""
+        """Pairs (output, input) whose output may be in the very memory of the input."""
         kernel = self.generated(use)
         return registry.may_alias(use) if kernel is None else kernel.launch_in_place

@@ -98,7 +98,7 @@ class ReshapeOp(TensorOp):
 
 
 def block_of(value: SSAValue) -> SSAValue:
-    """The tensor that owns the memory which `value` sees: itself, but for reshapes, views and parts of a join."""
+    """The tensor that owns the memory of `value`: itself, except for reshapes, views and parts of a join."""
     while True:
         match value.owner:
             case ReshapeOp() | ViewOp():

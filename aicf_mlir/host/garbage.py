@@ -12,8 +12,8 @@ def cycles_collected() -> Generator[None]:
     """Collect the cycles that the block leaves when it ends, with the collector on or off.
 
     torch.export leaves some that hold the model's parameters, which would otherwise wait for a full collection. While the
-    automatic collector is off, all that the block makes stays in the two youngest generations, and looking at those is quick.
-    Nor does the collector look again and again at the IR that grows meanwhile, and at all of torch.
+    automatic collector is off, all objects of the block stay in the two youngest generations, and scanning those is quick.
+    Meanwhile the collector does not scan the growing IR, and all of torch, again and again.
     """
     enabled = gc.isenabled()
     gc.disable()

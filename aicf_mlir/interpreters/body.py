@@ -1,6 +1,6 @@
 """The results of a body, in NumPy: every line on whole arrays, one element for each point of the domain.
 
-Floats are float64, infinite where the type of the line has no number so large. Integers and booleans are exact.
+Floats are float64, infinite if out of the range of the line's type. Integers and booleans are exact.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ def evaluate(
 
 
 def _first(value: Array, reduced: Sequence[int], rank: int) -> Array:
-    """A value that is the same along the reduced dimensions, with those of size 1."""
+    """A value that is the same along the reduced dimensions, which have size 1."""
     first = rank - value.ndim
     cut = [slice(1) if dim in reduced and n > 1 else slice(None) for dim, n in enumerate(value.shape, first)]
     return value[tuple(cut)]

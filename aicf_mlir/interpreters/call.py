@@ -33,7 +33,7 @@ class Call:
         return body
 
     def __getitem__(self, name: str) -> Array:
-        """The operand called so."""
+        """The operand with this name."""
         return self.inputs[name][0]
 
     def has(self, name: str) -> bool:

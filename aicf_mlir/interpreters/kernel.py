@@ -136,9 +136,8 @@ def _advance(call: Call) -> list[Array]:
 
 
 def _rows(call: Call, tensors: Collection[str]) -> list[dict[str, Array]]:
-    """
-    The operands of a multi-tensor update, a row a tensor: its own by name, then those of its group, of which a
-    vector has an element for each parameter.
+    """The operands of a multi-tensor update, a row a tensor: its own by name, then those of its group; a vector of the group
+    has an element for each parameter.
     """
     groups: list[int] = call.attr("groups", [])
     indices: list[int] = call.attr("indices", [0] * len(groups))

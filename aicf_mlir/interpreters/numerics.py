@@ -38,7 +38,7 @@ def compute_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def overflowing(values: Array, element: str) -> Array:
-    """`values`, infinite where the type that kernels compute in for `element` has no number so large."""
+    """`values`, infinite if out of the range of the type that kernels compute in for `element`."""
     largest = float(np.finfo(compute_type(NUMPY_TYPES[element])).max)
     return np.where(np.abs(values) > largest, np.copysign(np.inf, values), values)
 

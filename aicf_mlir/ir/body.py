@@ -80,7 +80,7 @@ TRANSCENDENTAL = frozenset(
     and name.removeprefix("math.")
     not in ("absf", "ceil", "copysign", "floor", "round", "roundeven", "rsqrt", "sqrt", "trunc")
 ) | {POWER_OF_INTEGER}
-"""Operations that cost so much that no kernel computes one twice."""
+"""Operations so expensive that no kernel computes one twice."""
 
 PHILOX_OPERATIONS = 130
 """The integer operations that make a random word."""
@@ -158,7 +158,7 @@ class Body:
 
     @cached_property
     def operations(self) -> int:
-        """The number of operations that it computes, without those that round to 16 bits, which the width of a type decides."""
+        """The number of operations that it computes, without roundings to 16 bits, which the width of a type decides."""
         counted = (line for line in self.lines if line.type not in NARROW and not self._widens(line))
         return sum(PHILOX_OPERATIONS if line.op == PHILOX else 1 for line in counted)
 

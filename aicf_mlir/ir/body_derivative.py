@@ -170,4 +170,4 @@ RULES: Mapping[str, Rule] = {
     "math.tanh": lambda g, y, a: [g * (1.0 - y * y)],
     **{f"math.{name}": _nothing for name in ("ceil", "floor", "round", "roundeven", "trunc")},
 }
-"""The rules by operation; all operations with a float result but for reductions, loads and bit casts."""
+"""The rules by operation; all operations with a float result except reductions, loads and bit casts."""

@@ -49,7 +49,7 @@ def scalar_of(value: Value) -> AnyTensor:
 
 
 def is_float_type(type: Attribute) -> bool:
-    """True if `type` is that of a tensor of f16, bf16, f32 or f64."""
+    """True if `type` is a tensor of f16, bf16, f32 or f64."""
     return isinstance(type, TensorType) and isinstance(type.get_element_type(), Float)
 
 
@@ -85,7 +85,7 @@ def expect_type(name: str, value: Value, expected: AnyTensor) -> None:
 
 
 def expect_rank(name: str, value: Value, at_least: int) -> tuple[int, ...]:
-    """The shape of an operand that needs `at_least` so many dimensions."""
+    """The shape of an operand that needs at least `at_least` dimensions."""
     shape = tensor_type(value).get_shape()
     if len(shape) < at_least:
         raise VerifyException(f"expected {name} of rank {at_least} or more, got {tensor_type(value)}")

@@ -39,7 +39,7 @@ def rounded(value: float, type_: str) -> float:
 
 
 class Builder:
-    """A body in the making. `elements` are those of the tensors that the arguments are read from, as far as they are known."""
+    """A body under construction. `elements` are the element types of the tensors that the arguments are read from, if known."""
 
     def __init__(self, args: Sequence[str], elements: Sequence[str] = ()):
         self.args = tuple(args)
@@ -334,7 +334,7 @@ def trace(
 ) -> Body:
     """The body of `formula`, which takes a scalar for each of the types `args` and gives one or a sequence of them.
 
-    `elements` are those of the tensors that the arguments are read from, as far as they are known.
+    `elements` are the element types of the tensors that the arguments are read from, if known.
     """
     builder = Builder(args, elements)
     made = formula(*(builder.scalar(number) for number in range(len(args))), **parameters)

@@ -25,7 +25,7 @@ class DifferentiableInterface(Operation, abc.ABC):
 
 
 class DifferentiableInPartsInterface(DifferentiableInterface, abc.ABC):
-    """An op with several results, of which only some may reach the loss."""
+    """An op with several results, only some of which may reach the loss."""
 
     @abc.abstractmethod
     def vjp_in_parts(
@@ -35,7 +35,7 @@ class DifferentiableInPartsInterface(DifferentiableInterface, abc.ABC):
 
     @property
     def without_gradient(self) -> Sequence[SSAValue]:
-        """Results that a gradient does not flow through, in addition to those that are no floats."""
+        """Results that a gradient does not flow through, in addition to results that are no floats."""
         return ()
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:

@@ -104,7 +104,7 @@ class Layout:
         return Layout(self.shape, tuple(reversed(strides)), self.offset)
 
     def _runs(self) -> list[Run]:
-        """The dimensions from the last to the first, those that follow each other without a gap as one."""
+        """The dimensions from the last to the first; dimensions that follow each other without a gap are one."""
         runs: list[Run] = []
         dense = 1
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
@@ -119,12 +119,12 @@ class Layout:
 
     @property
     def merged(self) -> Layout:
-        """The same places with the fewest dimensions: those that follow each other without a gap are one."""
+        """The same places with the fewest dimensions: dimensions that follow each other without a gap are one."""
         runs = self._runs()[::-1]
         return Layout(tuple(run.size for run in runs), tuple(run.stride for run in runs), self.offset)
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """The positions, `(begin, end)` for those that follow each other."""
+        """The positions, `(begin, end)` for each run of consecutive ones."""
         runs = self._runs()
         inner = runs.pop(0).size if runs and runs[0].stride == 1 else 1
         if not self.count:
@@ -215,7 +215,7 @@ def shares_block(type_: Attribute) -> bool:
 
 
 class Parts:
-    """Places of one block that have been written; exact where the strides nest, as those of slices do."""
+    """Places of one block that have been written; exact if the strides nest, as those of slices do."""
 
     def __init__(self, written: Sequence[Layout] = ()) -> None:
         self._written = list(written)
@@ -257,7 +257,7 @@ def _apart(left: Layout, right: Layout) -> bool:
 def _box(layout: Layout, strides: Sequence[int]) -> Iterator[range]:
     """The digits that the positions of `layout` have in a system of these strides, as far as they are a box.
 
-    Nothing is said of the digits where a stride does not divide the one before, or digits carry.
+    The box says nothing about digits if a stride does not divide the one before, or digits carry.
     """
     rest = layout.offset
     sizes = dict[int, int]()

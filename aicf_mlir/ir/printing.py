@@ -203,7 +203,7 @@ class WrappingPrinter(ElidingPrinter):
             self._one_a_line(items, texts, print_fn)
 
     def _print_item(self, item: Item, text: str, print_fn: Callable[[Item], Any]) -> None:
-        """Print an item, of which `text` is the form on one line."""
+        """Print an item; `text` is its form on one line."""
         if "\n" not in text and self._column + len(text) <= WIDTH:
             self.print_string(text)
         else:

@@ -81,7 +81,7 @@ class Schema:
         return any(row.count == "optional" for row in self.outputs)
 
     def counts(self, inputs: Mapping[str, int], outputs: Mapping[str, int] | None = None) -> Counts:
-        """The counts of a use, from those of its operands and of the results that it chooses."""
+        """The counts of a use, from its operands and from the results that it chooses."""
         given = tuple(inputs.get(row.name, 0) for row in self.inputs)
         results = tuple(
             inputs.get(row.name, 0)
@@ -167,12 +167,12 @@ def check_op(use: Use) -> None:
 
 @lru_cache(maxsize=4096)
 def may_alias(use: Use) -> frozenset[tuple[int, int]]:
-    """Pairs (output, input) of which the output may be the very memory of the input."""
+    """Pairs (output, input) whose output may be in the very memory of the input."""
     return frozenset(_C.may_alias(*use.arguments, use.counts))
 
 
 def check_target(target: str) -> None:
-    """Raise VerifyError for a target that no plan can be made for; lists those that there are."""
+    """Raise VerifyError for a target that no plan can be made for; it lists the possible ones."""
     if target not in (known := _C.targets()):
         raise VerifyError(f"there is no target {target!r}; there are {', '.join(known)}")
 

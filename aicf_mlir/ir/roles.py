@@ -103,7 +103,7 @@ KEPT_ROLES = tuple(role for role in UPDATED_ROLES if role != STATUS)
 """The roles that outlive a step and stay unchanged if a check has failed."""
 
 OPTIMIZED_ROLES = tuple(role.name for role in ROLE_TABLE if role.saved is Saved.WHOLE)
-"""The roles that an optimizer updates, and so those that a skipped step leaves; buffers are the forward's."""
+"""The roles that an optimizer updates, and that a skipped step leaves unchanged; buffers are the forward's."""
 
 SAVED: dict[str, Saved] = {role.name: role.saved for role in ROLE_TABLE}
 """The saved part of each arena in a snapshot."""

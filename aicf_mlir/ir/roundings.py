@@ -91,7 +91,7 @@ class _Reads:
             self.given.setdefault(value, set()).add(element)
 
     def are_rounded(self, value: int, element: str) -> bool:
-        """True if all that goes on with a value, lines and results, takes it as the element type has it."""
+        """True if all uses of a value, lines and results, take it rounded to the element type."""
         return not self.given.get(value, set()) - {element} and self.lines_round(value, element)
 
     def lines_round(self, value: int, element: str) -> bool:

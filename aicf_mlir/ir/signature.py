@@ -132,7 +132,7 @@ def literal_names(functions: Iterable[Operation]) -> set[str]:
 
 
 Key = tuple[str, str]
-"""Role and name: of an argument, and of a result "output", "grad", or those of the argument that it updates."""
+"""Role and name: those of an argument; for a result "output", "grad", or those of the argument that it updates."""
 
 
 def argument_keys(function: func.FuncOp) -> list[Key]:
@@ -288,7 +288,7 @@ def _verify_label(where: str, label: Label, roles: Sequence[str]) -> None:
 def _verify_target(
     where: str, label: Label, type: Attribute, found: Sequence[tuple[Label, Attribute]]
 ) -> None:
-    """A grad or an update must name one argument, of the same type; `found` are those that it can mean."""
+    """Check that a grad or an update names one argument, of the same type; `found` are the possible ones."""
     if not found:
         wanted = f"a {label.target_role}" if label.target_role else "an argument"
         raise VerifyException(f'{where}: expected the {label.role} to name {wanted}, got "{label.name}"')

@@ -64,7 +64,7 @@ class Verifier:
         self._forms: set[Form] = set()
 
     def forget(self) -> None:
-        """Begin with nothing known: the next call verifies all that there is."""
+        """Begin with nothing known: the next call verifies everything."""
         self._parts.clear()
         self._forms.clear()
 
@@ -124,7 +124,7 @@ BODY_DIALECTS = ("arith", "math", "scalar")
 
 
 def is_verified_by_form(op: Operation) -> bool:
-    """True if verification of `op` looks at nothing but its form."""
+    """True if verification of `op` looks only at its form."""
     if isinstance(op, TensorOp):
         return op.is_verified_by_form()
     return not op.regions and op.dialect_name() in BODY_DIALECTS

@@ -48,7 +48,7 @@ class Link:
     b_number: int
     """The number of its operand b: links may share one."""
     same_b: int
-    """The first link with that operand: itself if there is none before."""
+    """The first link with that operand: itself if no earlier one has it."""
     trans_b: bool
     """True if b is [N, K], else [K, N]."""
     takes: tuple[tuple[str, int], ...]
@@ -147,7 +147,7 @@ class BackToBackKernel(Kernel):
 
     @property
     def element(self) -> str:
-        """The element type of all that is multiplied."""
+        """The element type of all factors."""
         return self.links[0].b.element
 
     @property

@@ -88,7 +88,7 @@ def joined(bodies: Sequence[Body]) -> Body:
 
 
 def parted(body: Body, counts: Sequence[tuple[int, int]]) -> list[Body]:
-    """The bodies of which `joined` makes this one, by the arguments and results of each; VerifyException if they meet."""
+    """The bodies from which `joined` makes this one, by the arguments and results of each; VerifyException if they meet."""
     sums = [sum(column) for column in zip(*counts, strict=True)]
     if sums != [len(body.args), len(body.results)]:
         raise VerifyException(

@@ -267,7 +267,7 @@ class Kernel:
     def holder(self) -> int | None:
         """The result of a gemm_map in whose memory the CPU computes the product first; None: in the workspace.
 
-        Several results, each of which can take the place of an operand of its own, leave theirs to that.
+        Several results, each of which can take the place of an operand of its own, leave their memory to that.
         """
         replaced = {operand for _, operand in self.in_place}
         if len(self.results) > 1 and len(replaced) >= len(self.results):

@@ -34,7 +34,7 @@ def steps_of(layout: Layout) -> set[int]:
 
 @dataclass(frozen=True)
 class SegmentedKernel(Kernel, abc.ABC):
-    """A kernel over many segments. Its domain counts them; operands and results are those of one after the other."""
+    """A kernel over many segments. Its domain counts them; operands and results are those of one segment after the other."""
 
     @property
     def segments(self) -> int:

@@ -14,7 +14,7 @@ REFRESH = 0.25
 LINES, LINE_SECONDS = 8, 10.0
 """The number of lines that a loop of known length writes to a file; seconds between those of another."""
 WINDOW = 40
-"""The rate is that since so many refreshes: of the last ten seconds on a terminal."""
+"""The number of refreshes that the rate is measured over: the last ten seconds on a terminal."""
 
 
 @dataclass

@@ -65,7 +65,7 @@ def described(name: str) -> str:
 
 
 def threads() -> int | None:
-    """The threads of CPU kernels; None if they are not said. SettingError, as from all below, for another value."""
+    """The threads of CPU kernels; None if they are not set. SettingError, as from all below, for another value."""
     if (value := os.environ.get(THREADS)) is None:
         return None
     digits = value.lstrip("0")
@@ -84,7 +84,7 @@ def cpu_level(built: Collection[str]) -> str | None:
 
 
 def is_on(switch: str) -> bool:
-    """True if one of `SWITCHES` is on, as it is where nothing is said."""
+    """True if one of `SWITCHES` is on, which is the default."""
     value = os.environ.get(switch)
     if value not in (None, "0", "1"):
         refuse(switch, "0 or 1", value)
@@ -103,7 +103,7 @@ def cache_folder() -> Path | None:
 
 
 def check() -> None:
-    """SettingError for the first variable whose value is none of its own; AICF_CPU_LEVEL is that of a build, `cpu_level`."""
+    """Raise SettingError for the first variable with an invalid value; AICF_CPU_LEVEL depends on the build, see `cpu_level`."""
     threads()
     cache_folder()
     for switch in SWITCHES:

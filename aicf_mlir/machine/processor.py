@@ -44,7 +44,7 @@ def levels() -> list[str]:
 
 
 def levels_of(flags: frozenset[str]) -> list[str]:
-    """The levels whose instructions, and those of every level below, are all among `flags`."""
+    """The levels whose instructions, and the instructions of every level below, are all among `flags`."""
     found = [BASELINE]
     for level, needed in LEVELS.items():
         if not needed <= flags:

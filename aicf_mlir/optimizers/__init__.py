@@ -112,4 +112,4 @@ SWITCHES = merged([[flag.key for flag in rule.FLAGS] for rule in RULES])
 """Entries of a param group that are compiled in."""
 
 OPTIONS = merged([rule.options() for rule in RULES])
-"""The flags of all that a class of torch leaves open."""
+"""The flags of all options that a class of torch leaves open."""

@@ -77,10 +77,8 @@ class AdamOp(LaunchedOp):
         decoupled: bool = False,
         maximize: bool = False,
     ):
-        """
-        `moments`: m, v and, for amsgrad, vmax.
-        `hyperparameters`: lr, beta1, beta2, eps, weight_decay, and the group's bc1_inv and bc2_inv.
-        `index`: which of the corrections are those of p.
+        """`moments`: m, v and, for amsgrad, vmax. `hyperparameters`: lr, beta1, beta2, eps, weight_decay, and the group's
+        bc1_inv and bc2_inv. `index`: the position of p's corrections.
         """
         m, v, *vmax = moments
         kind = tensor_type(p)

@@ -67,7 +67,7 @@ def hyperparameters(rule: type[UpdateRule], group: Mapping[str, Any]) -> dict[st
 def switches(
     rule: type[UpdateRule], group: Mapping[str, Any], fixed: Collection[str] = ()
 ) -> dict[str, bool]:
-    """The flags that a param group switches on or off, but for those that are `fixed`."""
+    """The flags that a param group switches on or off, except those that are `fixed`."""
     settings = {setting.key for setting in rule.SETTINGS}
     values: dict[str, bool] = {}
     for row in rule.FLAGS:

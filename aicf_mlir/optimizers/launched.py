@@ -41,9 +41,8 @@ class LaunchedRule(UpdateRule):
     @staticmethod
     @abc.abstractmethod
     def formula(*values: Any, bounded: Bounded, **named: Any) -> tuple[Array | None, ...]:
-        """
-        The results of the launch for one tensor, in NumPy; None for one that is not there.
+        """The results of the launch for one tensor, in NumPy; None for one that is not there.
 
-        Its arguments are the operands that are there and the flags, by the names of the schema: scalars are those of
-        the tensor's group, of a vector the tensor's element.
+        Its arguments are the present operands and the flags, by the names of the schema: scalars of the tensor's group; of a
+        vector the tensor's element.
         """

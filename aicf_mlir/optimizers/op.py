@@ -3,9 +3,8 @@
 A param group counts its steps in one vector, an element for each parameter. All values that follow from the count have the same
 length, and the update of a parameter reads the element that its `index` names.
 
-Hyperparameters are 0-d f64 operands, never attributes: the host may change them between steps. They are
-combined in f64 and rounded once. Each op returns new values; that they replace the old ones is said by the
-results of the function.
+Hyperparameters are 0-d f64 operands, never attributes: the host may change them between steps. They are combined in f64 and
+rounded once. Each op returns new values; the results of the function tell that they replace the old ones.
 """
 
 from __future__ import annotations

@@ -205,10 +205,9 @@ class ScalarsOp(PointwiseOp):
 
 @irdl_op_definition
 class UpdateOp(PointwiseOp):
-    """
-    A step of the rule for one parameter.
+    """A step of the rule for one parameter.
 
-    Operands: p, g and the states, all of one type, then the scalars of the group, of which it reads the element `index`.
+    Operands: p, g and the states, all of one type, then the scalars of the group, from which it reads the element `index`.
     Results: the new p and states.
     """
 

@@ -249,7 +249,7 @@ class UpdateRule(abc.ABC):
 
     @classmethod
     def of_options(cls, chosen: TorchClass, flags: Mapping[str, bool]) -> Self:
-        """The rule that options describe; `flags` has those of all rules. Raises ValueError for some that do not fit."""
+        """The rule that options describe; `flags` has the flags of all rules. Raises ValueError for options that do not fit."""
         own = {name: value for name, value in flags.items() if name in cls.options()}
         foreign = {name: value for name, value in flags.items() if name not in own}
         rule = cls(**own, **chosen.fixed)

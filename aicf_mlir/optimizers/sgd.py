@@ -69,9 +69,8 @@ class SgdOp(LaunchedOp):
         nesterov: bool = False,
         maximize: bool = False,
     ):
-        """
-        `with_momentum`: nothing, or buf, momentum, dampening and the step counters after `advance`.
-        `index`: which of the counters is that of p.
+        """`with_momentum`: nothing, or buf, momentum, dampening and the step counters after `advance`. `index`: the position
+        of p's counter.
         """
         super().__init__(
             operands=[p, g, lr, weight_decay, list(with_momentum)],

@@ -124,7 +124,7 @@ def _entry(row: Setting) -> Attribute:
 
 
 def setting(key: str, slots: Sequence[str] | str) -> Setting:
-    """An entry that is one number, or several of which those that are none are called ""."""
+    """An entry that is one number, or several; members that are no numbers have the name ""."""
     if isinstance(slots, str):
         return Setting(key, {slots: EXAMPLE})
     places = {slot: place for place, slot in enumerate(slots) if slot}

@@ -12,7 +12,7 @@ from aicf_mlir.ir.signature import Key, Label, argument_labels, label_arguments
 
 
 class Values:
-    """The arguments of a function by role and name, their values now, and those that the updates add."""
+    """The arguments of a function by role and name, their values now, and the arguments that the updates add."""
 
     def __init__(self, function: func.FuncOp):
         self.function = function

@@ -30,7 +30,7 @@ from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.passes.autodiff import SCALE, refuse
 
 MEANS = ("loss", "grad")
-"""The roles of results of which the mean is returned."""
+"""The roles of results that the mean is taken of."""
 
 
 @dataclass(frozen=True)

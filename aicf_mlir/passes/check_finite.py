@@ -28,10 +28,9 @@ from aicf_mlir.ir.signature import (
 
 @dataclass(frozen=True)
 class CheckFinitePass(ModulePass):
-    """
-    Check the loss and the gradients among the results of every function: one that is not finite fails the status.
+    """Check the loss and the gradients among the results of every function: one that is not finite fails the status.
 
-    The check follows those that the function has; a function without a status gets one, as its last argument and result.
+    The check follows the checks of the function; a function without a status gets one, as its last argument and result.
     """
 
     name = "check-finite"

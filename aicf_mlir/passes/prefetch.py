@@ -43,7 +43,7 @@ def prefetch(program: ProgramOp) -> None:
 
 @dataclass(frozen=True)
 class PrefetchPass(ModulePass):
-    """Let small products read values that are complete by then before their wait for the launch before."""
+    """Let small products read values that are complete by then before their wait for the previous launch."""
 
     name = "prefetch"
 

@@ -60,7 +60,7 @@ class LaunchProfile:
     flops: int | None
     """Floating-point operations; None if the number is unknown."""
     floor: float
-    """Seconds that so many bytes and operations take at the rates of the machine, whichever is longer."""
+    """The seconds of the bytes or of the operations at the rates of the machine, whichever is longer."""
     seconds: float
     """The mean of the faster half of the steps, the same ones for every launch: they add up to those steps."""
     samples: tuple[float, ...] = field(repr=False)

@@ -44,7 +44,7 @@ class Rates:
     """Floating-point operations a second by element type; None if no kernel multiplies such elements."""
 
     def floor(self, nbytes: int, flops: int | None, element: str | None) -> float:
-        """The seconds that so many bytes or operations take at these rates, whichever is longer."""
+        """The seconds of these bytes or operations at these rates, whichever is longer."""
         product = self.products.get(element) if element is not None else None
         computing = flops / product if flops and product else 0.0
         return max(nbytes / self.copy, computing)

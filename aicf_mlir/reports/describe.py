@@ -88,7 +88,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Description:
-    """A launch; the fields are those of the JSON."""
+    """The description of a launch; the fields are those of the JSON."""
 
     launch: str
     op: str

@@ -47,7 +47,7 @@ class OutsidePass:
     source: EntryPoint | type[ModulePass]
 
     def __call__(self) -> type[ModulePass]:
-        """The pass; raises `PluginError` if it cannot be loaded or is none."""
+        """The pass; raises `PluginError` if it cannot be loaded or is no pass."""
         loaded: object = self.source
         if isinstance(loaded, EntryPoint):
             try:

@@ -45,7 +45,7 @@ def signature(kernel: Kernel, function: str, threads: int, blocks_per_processor:
 
 
 def parameters(kernel: Kernel) -> list[str]:
-    """The addresses of the operands and results of the launch; those of its other part have no use here."""
+    """The addresses of the operands and results of the launch; addresses of its other part are not used here."""
     found: list[str] = []
     for number, tensor in enumerate(tensors(kernel)):
         const = "const " if number < len(kernel.operands) else ""

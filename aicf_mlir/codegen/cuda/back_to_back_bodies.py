@@ -127,7 +127,7 @@ class BodyWriter:
         return "if (lane / 4 + p % 2 * 8 < rows)" if self.ragged else ""
 
     def _is_sum_only(self, value: int) -> bool:
-        """True if nothing but the sum over all rows takes a value."""
+        """True if only the sum over all rows takes a value."""
         made, plan = self.kernel.values[value][1], self.plan
         is_read = value in plan.kept or any(flags.value == value for flags in plan.flags)
         return made.element == "f32" and made.column_sum is not None and made.wide is None and not is_read

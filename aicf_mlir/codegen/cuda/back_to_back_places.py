@@ -89,7 +89,9 @@ def _end(kernel: BackToBackKernel) -> int:
 
 
 def _fetched(kernel: BackToBackKernel, fetches: Sequence[Fetch], alone: bool) -> list[Strip]:
-    """Tiles of operands: a link's from when those of the link before are read; the first ones from the last link's on."""
+    """The tiles of operands. A link's tiles are there from the time when those of the link before are read; the first ones
+    from the last link's time on.
+    """
     links = sorted({fetch.link for fetch in fetches})
     found: list[Strip] = []
     for fetch in fetches:

@@ -58,7 +58,7 @@ def flags_of(body: Body, argument: int) -> tuple[int, ...] | None:
 
 @cache
 def plan_of(kernel: BackToBackKernel) -> ChainPlan | str:
-    """The schedule, or why there is none."""
+    """The schedule, or the reason why there is none."""
     if fault := next(_faults(kernel), ""):
         return fault
     fault = "needs more registers than there are"

@@ -357,7 +357,9 @@ def strands(kernel: Kernel) -> int:
 
 
 def add_parts(text: Text, kernel: Kernel, plan: ColumnSchedule) -> None:
-    """The second phase: a warp's width of columns a block; each strand adds every so many partial rows, then these."""
+    """The second phase: a warp's width of columns a block; each strand adds partial rows with a fixed stride, then the strands
+    are added.
+    """
     begin(text)
     text.add(f"const unsigned lane = threadIdx.x % {WARP}u, strand = threadIdx.x / {WARP}u;")
     text.add(f"const unsigned column = blockIdx.x * {WARP}u + lane;")

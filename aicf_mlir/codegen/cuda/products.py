@@ -28,7 +28,7 @@ from aicf_mlir.codegen.cuda.dependency import READ_AHEAD, WAIT
 from aicf_mlir.ir.registry import capability
 
 LARGEST_GRID = (1 << 31) - 1
-"""Blocks; those of a smaller grid take several tiles each."""
+"""The most blocks; the blocks of a smaller grid take several tiles each."""
 NO_TOTALS = "aicf::gemm::NoTotals{}"
 
 

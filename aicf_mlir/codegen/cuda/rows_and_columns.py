@@ -260,7 +260,7 @@ class WalkWriter(RowWriter):
             self.scope.names[value] = f"v{value}"
 
     def _hand_on(self) -> None:
-        """The sums of this block to the workspace, those of its groups added from first to last."""
+        """Write the sums of this block to the workspace; the sums of its groups are added from first to last."""
         text, plan, breadth, found = self.text, self.turns, self.breadth, self._sums()
         starts, _ = sums.places(self.both.columns, plan.blocks * breadth)
         if plan.groups > 1:

@@ -1,4 +1,4 @@
-"""Reductions of many tensors to numbers: blocks sum parts of a segment, then a warp adds those of each.
+"""Reductions of many tensors to numbers: blocks sum parts of a segment, then a warp adds the parts of each.
 
 The length of a part, and so the order of the sums, follows from the element types and their alignment alone.
 """
@@ -99,7 +99,7 @@ def _part(text: Text, kernel: RowEachKernel, kind: str) -> None:
 
 
 def _elements(text: Text, one: Kernel, place: Coordinates, count: int, outer: Scope) -> None:
-    """`count` neighbours, all of which there are, taken into the sums."""
+    """Add `count` neighbours, all of which exist, to the sums."""
     values = reductions(one)
     arguments = [reduction(one, value).argument for value in values]
     for number, tensor in enumerate(one.operands):

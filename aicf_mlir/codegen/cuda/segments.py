@@ -85,7 +85,7 @@ def pointers(text: Text, kernel: SegmentedKernel, one: Kernel) -> None:
 
 
 def _points(text: Text, kernel: Kernel, place: Coordinates, count: int) -> None:
-    """The results of `count` neighbours, all of which there are."""
+    """Write the results of `count` neighbours, all of which exist."""
     for number, tensor in enumerate(kernel.operands):
         neighbours = count if place.axes[0].strides[number] else 1
         text.add(f"Vec<{STORED[tensor.element]}, {neighbours}> x{number}[1];")

@@ -10,7 +10,7 @@ from aicf_mlir.ir.formula import Scalar, absolute, copysign, select, sqrt
 HALF_PI = tuple(map(float.fromhex, ("0x1.921fb544p+0", "0x1.0b4611a6p-34", "0x1.3198a2e037073p-69")))
 """Three parts; an integer below 2^21 times one of the first two is exact."""
 LARGE = 1e6
-"""The size from which on such an integer may be too large."""
+"""The size from which on an integer may be too large."""
 TWO_OVER_PI = (0xA2F983, 0x6E4E44, 0x1529FC, 0x2757D1, 0xF534DD, 0xC0DB62, 0x95993C, 0x439041, 0xFE5163)
 """2 / pi in digits of 24 bits, the first worth 2^-24 each."""
 SIN = [(-1.0) ** (n // 2) / math.factorial(n) for n in range(11, 1, -2)]

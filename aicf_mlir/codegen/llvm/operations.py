@@ -30,7 +30,7 @@ Emit = Callable[[Function, Line, Sequence[Value]], Value]
 
 
 def inline(function: Function, body: Body, args: Sequence[Value], lanes: int) -> list[Value]:
-    """The results of a body of such operations on values of so many lanes."""
+    """The results of a body of these operations on values of `lanes` lanes."""
     values = list(args)
     for line in body.lines:
         values.append(operation(function, line, [values[arg] for arg in line.args], lanes))
@@ -38,7 +38,7 @@ def inline(function: Function, body: Body, args: Sequence[Value], lanes: int) ->
 
 
 def operation(function: Function, line: Line, args: Sequence[Value], lanes: int) -> Value:
-    """The result of a line on values of so many lanes; all but reductions, `scalar.index` and `scalar.load`."""
+    """The result of a line on values of `lanes` lanes; all operations but reductions, `scalar.index` and `scalar.load`."""
     op, type_ = line.op, line.type
     if op == "arith.constant":
         assert line.attr is not None

@@ -67,7 +67,7 @@ def varying(kernel: Kernel, axis: Axis) -> tuple[bool, ...]:
 
 
 def needed(kernel: Kernel, roots: Iterable[int], known: Iterable[int]) -> list[int]:
-    """The values that `roots` follow from, as far as those that are known, which are left out; in order."""
+    """The values that `roots` depend on, in order; the search stops at known values, which are left out."""
     body, seen, pending = kernel.body, set(known), list(roots)
     found: set[int] = set()
     while pending:

@@ -42,7 +42,7 @@ class Value:
 
 
 def lanes_of(element: str, lanes: int) -> str:
-    """An LLVM type of so many lanes."""
+    """An LLVM type of `lanes` lanes."""
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 

@@ -60,7 +60,7 @@ def nanoseconds(kernel: Kernel) -> float:
 
 
 def grain_of(kernel: Kernel, points: int) -> int:
-    """The least number of items of so many points that are worth a thread: 4 microseconds."""
+    """The least number of items of `points` points that are worth a thread: 4 microseconds."""
     return max(1, int(4000 / (nanoseconds(kernel) * max(points, 1))))
 
 
@@ -84,7 +84,7 @@ class Walk:
         self.saved, self.keeps = saved or {}, keeps or {}
         """The memory of values from an earlier pass, and of values for a later one."""
         self.ahead = ahead
-        """The axis along which operands are wanted soon: those of two steps further are fetched."""
+        """The axis whose operands are needed soon: the operands two steps further are fetched."""
         self.given = given
         """Values that a function finds at each vector before the others are computed."""
         values = needed(outer.kernel, roots, {*self.saved, *given[0]})

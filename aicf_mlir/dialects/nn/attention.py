@@ -1,4 +1,4 @@
-"""Attention as one op: softmax(scale * query · keyᵀ + mask) · value, of which no launch keeps the scores.
+"""Attention as one op: softmax(scale * query · keyᵀ + mask) · value; no launch keeps the scores.
 
 Operands are [batch, heads, rows, elements]. Queries may have a multiple of the heads of keys and values: those of a
 group share one. Scores are in the type that the elements are computed in: f32 for half precision.
@@ -160,7 +160,7 @@ class AttentionOp(HeadsOp, DifferentiableInPartsInterface):
 
 @irdl_op_definition
 class AttentionGradOp(HeadsOp):
-    """The cotangents of query, key and value, from the scores once more: of a mask there is none here."""
+    """The cotangents of query, key and value, from the scores once more; the mask has none here."""
 
     name = "nn.attention_grad"
 

@@ -33,7 +33,7 @@ class Emitter:
 
 
 def summed_in(value: SSAValue) -> Attribute:
-    """The type in which numbers of this type are added up, as in torch: f32 for those of 16 bits."""
+    """The type in which numbers of this type are added up, as in torch: f32 for 16-bit numbers."""
     return f64 if element_type(value) == f64 else f32
 
 

@@ -11,7 +11,7 @@ from aicf_mlir.ir.body_derivative import derivative
 from aicf_mlir.ir.formula import Builder, Scalar, trace
 
 ZERO, PASSES = "zero", "passes"
-"""A cotangent that is 0 everywhere, and one that is that of the result."""
+"""A cotangent that is 0 everywhere, and one that equals that of the result."""
 
 Frozen = tuple[tuple[str, Parameter], ...]
 
@@ -45,7 +45,7 @@ def cotangents(row: Pointwise, types: tuple[str, ...], elements: tuple[str, ...]
 
 
 def only(body: Body, result: int) -> tuple[Body, tuple[int, ...]]:
-    """The body of one of the results, without the arguments that it does not need; and those that it needs."""
+    """The body of one of the results, without the arguments that it does not need; and the arguments that it needs."""
     lines = Builder(body.args)
     whole = lines.finish(lines.inline(body, range(len(body.args)))[result : result + 1])
     read = {arg for line in whole.lines for arg in line.args} | set(whole.results)
@@ -54,7 +54,7 @@ def only(body: Body, result: int) -> tuple[Body, tuple[int, ...]]:
 
 
 def with_arguments(body: Body, kept: Sequence[int]) -> Body:
-    """The body with these of its arguments, which are all that it reads."""
+    """The body with these of its arguments, the only ones that it reads."""
     builder = Builder([body.args[number] for number in kept])
     values = dict(zip(kept, range(len(kept)), strict=True))
     for number, line in enumerate(body.lines, len(body.args)):

@@ -164,7 +164,7 @@ REASONS = {True: "second derivatives are not supported", False: "it is a step fu
 """The reason for having no gradient, by whether the row is a gradient itself."""
 
 TABLE: dict[str, Pointwise] = {**ROWS, **GRADIENTS}
-"""Every row, those of gradients too."""
+"""Every row, including the rows of gradients."""
 
 CLASSES: dict[str, type[PointwiseOp]] = {
     name: _class(row, row.differentiable and name in ROWS) for name, row in TABLE.items()

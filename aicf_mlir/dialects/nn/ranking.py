@@ -59,7 +59,7 @@ class BesideOp(ValueOp, GeneratedInterface, abc.ABC):
 
     @property
     def own(self) -> range:
-        """The dimensions of the domain that are those of the result."""
+        """The dimensions of the domain that the result has."""
         first = 0 if self.row else 1
         return range(first, first + len(shape_of(self.source)))
 

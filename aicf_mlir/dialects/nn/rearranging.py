@@ -1,4 +1,4 @@
-"""Ops whose elements are those of x at other places: pad, flip, roll; and band, which keeps some diagonals."""
+"""Ops whose elements are elements of x at other places: pad, flip, roll; and band, which keeps some diagonals."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class PadOp(RearrangingOp):
 
 
 def padded_type(x: Value, low: Sequence[int], high: Sequence[int]) -> AnyTensor:
-    """The type of `x` with so many elements more in each dimension."""
+    """The type of `x` with `low` and `high` further elements in each dimension."""
     expect_each("low", low, x)
     expect_each("high", high, x)
     shape = [size + a + b for size, a, b in zip(shape_of(x), low, high, strict=True)]

@@ -1,4 +1,4 @@
-"""Reductions: the mean, and those of one table, each with its gradient as an op of its own."""
+"""Reductions: the mean, and the reductions of one table, each with its gradient as an op of its own."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class ScatterReduceOp(ValueOp, DifferentiableInterface, GeneratedInterface):
     """x, each element reduced with those of `src` that a gather by `index` has at its place; or only these, if there are any.
 
     `kind` is max, min or prod; with `include_self` the element of x counts among them. The gradient of an extreme is shared by
-    all that are equal to it, as torch has it: an element of x too that does not count.
+    all elements that are equal to it, as in torch: also by an element of x that does not count.
     """
 
     name = "nn.scatter_reduce"
@@ -140,7 +140,7 @@ class ScatterReduceOp(ValueOp, DifferentiableInterface, GeneratedInterface):
 
 
 def of_extreme(op: ScatterReduceOp, builder: Builder, g: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """The gradient of x and src: shared by those that are the extreme."""
+    """The gradient of x and src: shared by the elements that are the extreme."""
 
     def equals(a: SSAValue, b: SSAValue) -> SSAValue:
         same = builder.insert(EqOp(a, b)).result

@@ -59,7 +59,7 @@ def casts_of(launch: LaunchOp, slots: Mapping[str, SlotOp], bodies: Bodies) -> l
 
 
 def is_cast(body: Body, narrow: str) -> bool:
-    """True if a body does nothing but round to `narrow`, as writing its result does."""
+    """True if a body only rounds to `narrow`, as writing its result does."""
     if body.args != ("f32",) or body.results != (len(body.lines),):
         return False
     return all(
@@ -69,7 +69,7 @@ def is_cast(body: Body, narrow: str) -> bool:
 
 
 def twins_of(launch: LaunchOp, slots: Mapping[str, SlotOp], bodies: Bodies) -> set[Cast]:
-    """The pairs of slots that a launch writes of which one gets the rounding, to f16 or bf16, of the f32 that the other gets."""
+    """The pairs of slots that a launch writes and in which one gets the rounding, to f16 or bf16, of the other's f32."""
     if "copied" in launch.values and launch.outs.get(COPY):
         copied, p = launch.values["copied"], launch.outs["p"]
         assert isinstance(copied, Sequence)

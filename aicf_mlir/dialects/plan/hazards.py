@@ -143,7 +143,7 @@ class Reach:
 
 
 def reduced(edges: Sequence[set[int]]) -> list[list[int]]:
-    """The fewest edges with the same meaning, ascending: those that follow from others are left out."""
+    """The fewest edges with the same meaning, ascending: implied edges are left out."""
     reach = Reach()
     result: list[list[int]] = []
     for before in edges:

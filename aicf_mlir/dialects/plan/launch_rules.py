@@ -236,7 +236,7 @@ def check_live(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> Non
             starting.setdefault(live[0], []).append(slot)
             ending.setdefault(live[1], []).append(slot)
     held: list[tuple[int, int, str]] = []
-    """(begin, end, slot) of all that is live, in the order of the bytes."""
+    """The ranges (begin, end, slot) of all live slots, in the order of the bytes."""
     for i in range(len(launches)):
         for slot in starting.get(i, ()):
             _, begin, end = memory_of(slot)

@@ -53,7 +53,7 @@ class EpilogueFusion:
         self.position = {op: at for at, op in enumerate(self.block.ops)}
 
     def run(self, last: bool) -> None:
-        """Write every map that a product takes into it; in the `last` run with remarks on those that stay apart."""
+        """Write every map that a product takes into it; in the `last` run with remarks on the maps that stay apart."""
         for op in list(self.block.ops):
             member = member_of(op, self.bodies) if op.parent is self.block else None
             if member is None or member.kind != "map" or (not last and self.is_reduced(member)):
@@ -232,7 +232,7 @@ class EpilogueFusion:
 
 
 def fuse_epilogues(function: FuncOp, bodies: Bodies, library: Library, last: bool) -> None:
-    """Write maps into the products that they read; in the `last` run with remarks on those that stay apart."""
+    """Write maps into the products that they read; in the `last` run with remarks on the maps that stay apart."""
     EpilogueFusion(function, bodies, library).run(last)
 
 

@@ -34,7 +34,7 @@ PREDICTION = ("y", "logits")
 
 
 def write_losses_as_loops(function: FuncOp, bodies: Bodies) -> None:
-    """Replace the losses of `function`, but those of a single number or of none."""
+    """Replace the losses of `function`, except those of a single number or of none."""
     ops = [
         op
         for op in function.body.block.ops

@@ -35,7 +35,7 @@ from aicf_mlir.passes.fuse.views import sink
 SMALL = 1 << 18
 """The bytes of results in further memory that the maps of one launch may have together."""
 SMALL_ON_GPU = 1 << 24
-"""The same there: a GPU writes so much while it launches a few kernels."""
+"""The same limit for a GPU: it writes this number of bytes while it launches a few kernels."""
 LOOK_BACK = 8
 """The number of launches of a body that are tried for a map."""
 VECTOR = 16

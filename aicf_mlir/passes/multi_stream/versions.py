@@ -81,7 +81,7 @@ def give_memory(program: ProgramOp, some: Collection[Overwrite]) -> None:
 def _new_slots(
     program: ProgramOp, slots: dict[str, SlotOp], root: str, taken: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Add a slot like `root`, and aliases of it like those of `root`; yield the old name and the new one of each."""
+    """Add a slot like `root`, and aliases of it like the aliases of `root`; yield the old name and the new one of each."""
     number = 1
     family = [slots[root], *(slot for slot in slots.values() if slot.alias is not None and slot.root == root)]
     while any(f"{slot.symbol}.{number}" in taken for slot in family):

@@ -35,7 +35,7 @@ NAME_HEIGHT = 9.5
 """The height of a rectangle that a name needs."""
 
 EDGE = 4
-"""Rectangles that are smaller have no edge: it would be all that one sees."""
+"""The smallest size of rectangles with an edge: in a smaller one the edge would cover everything."""
 
 TONES = 3
 """Neighbours of one role differ in tone."""

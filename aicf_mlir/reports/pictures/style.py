@@ -70,11 +70,11 @@ text{{font-family:-apple-system,"Segoe UI","Liberation Sans",Helvetica,Arial,san
 
 
 def darker(colour: str, share: float = 0.62) -> str:
-    """The tone of `colour` with so much of its light."""
+    """The tone of `colour` with the share `share` of its light."""
     return "#" + "".join(f"{round(int(colour[i : i + 2], 16) * share):02x}" for i in (1, 3, 5))
 
 
 def lighter(colour: str, share: float = 0.45) -> str:
-    """The tone of `colour` with so much of the way to white."""
+    """The tone of `colour` with the share `share` of the way to white."""
     parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)

@@ -45,7 +45,7 @@ class Svg:
         self.add("path", d=f"M{short(x1)} {short(y1)}L{short(x2)} {short(y2)}", class_=class_)
 
     def text(self, x: float, y: float, text: str, class_: str = "", turn: int = 0) -> None:
-        """A line of text with its baseline at `y`, turned by so many degrees around its anchor."""
+        """Add a line of text with its baseline at `y`, turned by `turn` degrees around its anchor."""
         place = f'x="{short(x)}" y="{short(y)}"' + (f' class="{class_}"' if class_ else "")
         if turn:
             place += f' transform="rotate({turn} {short(x)} {short(y)})"'

@@ -9,7 +9,7 @@ SECOND_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def short(value: float, digits: int = 2) -> str:
-    """A number with at most so many decimals, without zeros at the end."""
+    """A number with at most `digits` decimals, without zeros at the end."""
     text = f"{value:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

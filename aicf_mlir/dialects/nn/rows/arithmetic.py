@@ -117,7 +117,7 @@ def exponential_gradient(g: Scalar, x: Scalar, y: Scalar, base: float) -> Scalar
 
 
 def clamp(x: Scalar, min: float, max: float) -> Scalar:
-    """A bound that is infinite is none; a NaN for a bound gives NaN."""
+    """The clamped value. An infinite bound is no bound; a NaN for a bound gives NaN."""
     if x.is_float:
         return minimum(maximum(x, min), max)
     low = x if math.isinf(min) else maximum(x, min)

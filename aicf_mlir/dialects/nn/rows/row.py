@@ -40,7 +40,7 @@ BITS = INTEGERS | BOOLEANS
 
 @dataclass(frozen=True, eq=False)
 class Pointwise:
-    """One pointwise op. Its operands broadcast together and have one element type, but for `masks`."""
+    """One pointwise op. Its operands broadcast together and have one element type, except for `masks`."""
 
     name: str
     """The name in the nn dialect, without the prefix; the class `LeakyReluOp` is the op `nn.leaky_relu`."""

@@ -113,7 +113,7 @@ def is_narrow_product(op: Operation, rows: int) -> bool:
 
 
 def grow(first: KernelOp, ops: Sequence[Operation], bodies: Bodies, rows: int, most: int) -> Chain:
-    """The chain of at most so many links that begins with `first`; `ops` are those of the text from there on."""
+    """The chain of at most `most` links that begins with `first`; `ops` are the ops of the text from there on."""
     growth = Growth(first, bodies, rows, most)
     growth.chain.cast = before_cast(first, ops)
     for op in ops:
@@ -214,7 +214,7 @@ class Growth:
             self.chain.over_rows.append(OverRows(op, left, right))
 
     def side(self, value: SSAValue) -> SSAValue | None:
-        """The value of the chain that an operand is, whole and by rows; None if it is none."""
+        """The value of the chain that is the operand, whole and by rows; None if there is none."""
         access = resolve(value)
         if access.root not in self.link_of or access.layout is None:
             return None

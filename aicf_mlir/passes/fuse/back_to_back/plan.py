@@ -54,7 +54,7 @@ class Value:
 
 
 def is_plain(total: Sum) -> bool:
-    """True if it is nothing but the sums of columns."""
+    """True if the sum consists only of the sums of columns."""
     return not total.is_total and len(total.behind.lines) == 1
 
 

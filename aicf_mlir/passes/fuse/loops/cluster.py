@@ -25,7 +25,7 @@ class Cluster:
     anchor: int
     """The position of the cluster in the text."""
     whole: dict[SSAValue, Member] = field(default_factory=dict)
-    """Results that have the shape of the domain, and those that have the kept one."""
+    """Results that have the shape of the domain, and results that have the kept shape."""
     narrow: dict[SSAValue, Member] = field(default_factory=dict)
     columns: dict[SSAValue, Member] = field(default_factory=dict)
     """Sums over the kept dimensions, in a cluster of rows."""

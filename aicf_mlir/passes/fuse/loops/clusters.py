@@ -244,7 +244,7 @@ class Clustering:
         )
 
     def anchor(self, cluster: Cluster, member: Member) -> int | None:
-        """The place for both: at the cluster if all that `member` reads is made before, else at the member."""
+        """The place for both: at the cluster if all operands of `member` are made before, else at the member."""
         if all(self.made_before(access.root, cluster) for access in member.operands):
             return cluster.anchor
         at = self.position[member.op]

@@ -32,7 +32,7 @@ def add_columns_first(function: FuncOp, bodies: Bodies) -> bool:
     columns = [op for op in ops if op.op_name == "colwise"]
 
     def beside(op: GeneratedOp) -> GeneratedOp | None:
-        """The first that walks the same elements, and reads or gives all that `op` reads."""
+        """The first launch that walks the same elements, and reads or gives all operands of `op`."""
         read, shape = set[SSAValue](op.operands), _domain(op)
         for other in columns:
             given = other.results if position[other] < position[op] else ()

@@ -3,8 +3,8 @@
     %z = kernel.bias_add x(%y) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
     %a, %z = kernel.gemm_epilogue a(%x) b(%w) -> out, pre {act = "relu"} : tensor<4x4xf32>, …
 
-An operand of many tensors lists them; an optional one that is absent is left out. The results are named where a use
-chooses among them.
+An operand of many tensors lists them; an optional one that is absent is left out. The results are named if a use chooses among
+them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class KernelOp(TensorOp):
     ) -> Self:
         """An op with the given attributes, in the order of their names.
 
-        Operands and results by their names in the schema, absent ones left out; or in order, where each is one.
+        Operands and results by their names in the schema, absent ones left out; or in order, if each is one.
         """
         schema = cls.schema_of()
         properties: dict[str, Attribute] = {}

@@ -6,7 +6,7 @@ from importlib import import_module
 
 
 def expect_main() -> None:
-    """ImportError in any interpreter but the main one, where this Python can tell."""
+    """Raise ImportError in any interpreter but the main one, if this Python can tell."""
     for name in ("_interpreters", "_xxsubinterpreters"):  # the latter before Python 3.13
         try:
             interpreters = import_module(name)

@@ -41,7 +41,7 @@ class Scores:
         return heads.reshape(batch, count // self.group, self.group, rows, size).sum(axis=2)
 
     def values(self) -> Array:
-        """The products, plus -infinity where a query does not see a key."""
+        """The scores: the products, plus -infinity if a query does not see a key."""
         scores = self.scale * np.matmul(self.query, np.swapaxes(self.spread(self.key), -1, -2))
         scores = self.rounded(scores)
         if self.mask is not None and self.mask.dtype == np.bool_:
@@ -69,7 +69,7 @@ class Scores:
         return terms, np.where(np.isnan(total), np.nan, largest), total
 
     def weights(self) -> Array:
-        """The softmax of each row; 0 where all of it is -infinity."""
+        """The softmax of each row; 0 if all of it is -infinity."""
         terms, _, total = self.exponentials()
         return terms / total
 

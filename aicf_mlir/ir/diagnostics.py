@@ -134,7 +134,7 @@ def failing_op(error: BaseException) -> Operation | None:
 
 @dataclass(frozen=True)
 class Locator:
-    """Finds places: of text positions in `source`, and of ops by where they stood or by their location."""
+    """Finds places: of text positions in `source`, and of ops by their place in the text or by their location."""
 
     source: Source
     positions: Mapping[Operation, int]

@@ -297,12 +297,12 @@ def absolute(x: Scalar) -> Scalar:
 
 
 def maximum(x: Scalar, y: Scalar | Number) -> Scalar:
-    """The larger; a NaN where one is a NaN."""
+    """The larger; a NaN if one is a NaN."""
     return x.apply("arith.maximumf" if x.is_float else "arith.maxui" if x.type == "i1" else "arith.maxsi", y)
 
 
 def minimum(x: Scalar, y: Scalar | Number) -> Scalar:
-    """The smaller; a NaN where one is a NaN."""
+    """The smaller; a NaN if one is a NaN."""
     return x.apply("arith.minimumf" if x.is_float else "arith.minui" if x.type == "i1" else "arith.minsi", y)
 
 

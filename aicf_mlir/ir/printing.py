@@ -166,7 +166,7 @@ class WrappingPrinter(ElidingPrinter):
             self._print_items(items, print_fn)
 
     def print_words(self, items: Sequence[Item], print_fn: Callable[[Item], Any]) -> None:
-        """Print ` item` for each, on the next line where this one has no place for it."""
+        """Print ` item` for each, on the next line if this one has no room for it."""
         texts = [""] * len(items) if self._flat else self._measured(items, print_fn)
         for item, text in zip(items, texts, strict=True):
             self.print_string(" ")
@@ -261,7 +261,7 @@ class WrappingPrinter(ElidingPrinter):
     def print_function_type(
         self, input_types: Iterable[Attribute], output_types: Iterable[Attribute]
     ) -> None:
-        """Print `(types) -> (types)`; on the next line where this one has no place for it."""
+        """Print `(types) -> (types)`; on the next line if this one has no room for it."""
         inputs, outputs = list(input_types), list(output_types)
         self._print_horizontal(lambda: super(WrappingPrinter, self).print_function_type(inputs, outputs))
 

@@ -40,7 +40,7 @@ def counts_of(
 
 
 def count_properties(counts: Counts | None, names: tuple[str, str]) -> dict[str, Attribute]:
-    """The reverse, as properties called `names`; none where each has one."""
+    """The reverse, as properties called `names`; none if each has one."""
     if counts is None:
         return {}
     return {name: DenseArrayBase.from_list(i32, values) for name, values in zip(names, counts, strict=True)}
@@ -65,7 +65,7 @@ def parse_segments(
 
 
 def _refuse_others(parser: Parser, op: str, rows: Sequence[Operand]) -> None:
-    """Raise where another `name(` follows: one that the op does not have, has twice, or has earlier."""
+    """Raise if another `name(` follows: one that the op does not have, has twice, or has earlier."""
     token = parser._current_token  # pyright: ignore[reportPrivateUsage]
     follows = token.span.input.at(token.span.end)
     if token.kind is MLIRTokenKind.BARE_IDENT and follows == "(" and token.text != "loc":

@@ -31,7 +31,7 @@ class Yield:
     wide: Tensor | None
     """The tensor [M, N], if it is written; None: it is not."""
     column_sum: Tensor | None
-    """[N], where its sum over all rows is written; None: it is not."""
+    """The tensor [N], if its sum over all rows is written; None: it is not."""
     chained: bool
     """True if it is multiplied by the next link."""
     element: str
@@ -202,7 +202,7 @@ class BackToBackKernel(Kernel):
 
     @cached_property
     def in_place(self) -> frozenset[tuple[int, int]]:
-        """None: a tile of rows may be read again where a later one has been written."""
+        """No pairs: a tile of rows may be read again after a later one has been written."""
         return frozenset()
 
     @property

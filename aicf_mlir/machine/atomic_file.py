@@ -24,9 +24,8 @@ NAME_CHARACTERS = 40
 def write_file(path: str | os.PathLike[str], *data: Data) -> None:
     """Write `data`, one part after the other, to `path` durably; the old file stays until all of it is on the disk.
 
-    A file that exists keeps its mode and, where this process may give it away, its owner; a new one has the mode
-    that the umask leaves. A symbolic link stays and its target is replaced. Pipes and devices are written to.
-    Raises OSError that names `path`.
+    A file that exists keeps its mode and, if this process may give it away, its owner; a new one has the mode that the umask
+    leaves. A symbolic link stays and its target is replaced. Pipes and devices are written to. Raises OSError that names `path`.
     """
     try:
         target = Path(path).resolve()

@@ -212,8 +212,7 @@ class UpdateRule(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, meta: Mapping[str, SSAValue], element: Attribute) -> Operation:
-        """
-        The op that counts the step, once per group; `element` is f64 where that is the type of a parameter, else f32.
+        """The op that counts the step, once per group; `element` is f64 if that is the type of a parameter, else f32.
 
         Its results replace the `counters`, then the `written_metas`; others are only read, by `update`.
         """

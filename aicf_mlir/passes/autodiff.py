@@ -241,7 +241,7 @@ class Backward:
         return builder.insert(nn.ConstantOp(0.0, tensor_type(result))).result
 
     def locate(self, source: Operation, since: int) -> None:
-        """Give the ops emitted from `since` on the location of `source`, where they have none of their own."""
+        """Give the ops emitted from `since` on the location of `source`, if they have none of their own."""
         for op in self.emitted[since:]:
             if isinstance(op.location, UnknownLoc):
                 op.location = source.location

@@ -276,7 +276,7 @@ def writer_of(copy: KernelOp) -> tuple[OpResult, Layout, Operation] | None:
 
 @dataclass(frozen=True)
 class ElideCopiesPass(ModulePass):
-    """Let launches read views, and write parts and transposes, where a kernel of the target takes their layout.
+    """Let launches read views, and write parts and transposes, if a kernel of the target takes their layout.
 
     Options:
       target: "cpu" (the default), or a compute capability such as "sm_90"

@@ -3,8 +3,8 @@
 Temporaries are placed best-fit by size: the largest first, each in the smallest gap that the slots in use at
 the same time leave. The peak, to the byte, is the sum of all arenas.
 
-Two temporaries that share bytes put launches in an order. In a plan with branches (`multi_stream/memory.py`) they share none
-where that order is a new one, as long as the peak stays within a limit.
+Two temporaries that share bytes put launches in an order. In a plan with branches (`multi_stream/memory.py`) they share none if
+that order is a new one, as long as the peak stays within a limit.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Measured:
         """Load `batch` and measure until there are `n` runs of each kind, or until something is `waiting`.
 
         Before each run `put_back` undoes the one before, so that all do the same. The first finds the caches cold, and is not
-        measured. False where a check of a step has failed.
+        measured. False if a check of a step has failed.
         """
         self.executor.time_step(self.stream, batch)
         while not self.executor.failed:

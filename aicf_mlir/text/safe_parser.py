@@ -167,7 +167,7 @@ class SafeParser(Parser):
         return self.raise_error(f"dialect {dialect.name} has no operation '{name}'{hint}", position)
 
     def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> SSAValue[Any]:
-        """The value of an operand; remembers where a name was first used, in case it is never defined."""
+        """The value of an operand; remembers the first use of a name, in case it is never defined."""
         self.first_use.setdefault(operand.operand_name, operand.span)
         return super().resolve_operand(operand, type)
 

@@ -274,7 +274,7 @@ class ChainWriter:
             self._stage_a()
 
     def _stage_a(self) -> None:
-        """The left matrix of the first link to shared memory, and from there to memory where that is wanted."""
+        """Bring the left matrix of the first link to shared memory, and from there to memory if that is wanted."""
         text, kernel = self.text, self.kernel
         columns, place = kernel.links[0].k, self.places[-1]
         strip = f"aicf::chain::Strip<{columns}>"

@@ -1,7 +1,7 @@
 """A rowwise kernel of few long rows: blocks share a row and pass partial results on; a warp adds those of its row.
 
-Only where all reductions are of one level and no result of the domain's shape follows one: such results are written on the
-way. The number of blocks follows from the shapes.
+A row is split only if all reductions are of one level and no result of the domain's shape follows one: such results are written
+on the way. The number of blocks follows from the shapes.
 """
 
 from __future__ import annotations

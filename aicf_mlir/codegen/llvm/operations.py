@@ -108,7 +108,7 @@ def _integer_power(function: Function, line: Line, args: Sequence[Value]) -> Val
 
 
 def _number(function: Function, line: Line, args: Sequence[Value]) -> Value:
-    """The larger or the smaller; where one is a NaN, the other."""
+    """The larger or the smaller; if one is a NaN, the other."""
     x, y = args
     left = select(function, compare(function, "fcmp uno", x, x), y, x)
     right = select(function, compare(function, "fcmp uno", y, y), x, y)
@@ -186,7 +186,7 @@ def widened(function: Function, value: Value) -> Value:
 
 
 def narrowed(function: Function, value: Value, type_: str) -> Value:
-    """An f32 rounded to `type_` where that is a float of 16 bits."""
+    """An f32 rounded to `type_` if that is a float of 16 bits."""
     if type_ not in ("f16", "bf16"):
         return value
     bits = inline(function, conversion("f32", type_), [value], value.lanes)[0]

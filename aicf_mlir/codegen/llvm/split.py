@@ -27,7 +27,7 @@ SLOT = 8
 
 @dataclass(frozen=True)
 class Split:
-    """A row in parts: of the inner axis where that is long, else of whole stretches of it."""
+    """A row in parts: of the inner axis if that is long, else of whole stretches of it."""
 
     plan: RowPlan
     outers: int

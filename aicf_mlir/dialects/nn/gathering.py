@@ -256,7 +256,7 @@ class ScatterAddOp(ValueOp, DifferentiableInterface):
 
 @irdl_op_definition
 class ScatterOp(ValueOp, DifferentiableInterface, GeneratedInterface):
-    """x with the elements of `src` at the places of a gather by `index`; the last one where several have one place."""
+    """x with the elements of `src` at the places of a gather by `index`; the last one if several have one place."""
 
     name = "nn.scatter"
 

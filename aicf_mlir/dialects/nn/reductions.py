@@ -149,7 +149,7 @@ def shared_of_all(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
 
 
 def product_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    """The product of all others, also where one of them is 0: that times a NaN or an infinity is a NaN."""
+    """The product of all others, also if one of them is 0: that times a NaN or an infinity is a NaN."""
     zero, endless = x.equal(0.0), (x - x).differs(0.0)
     zeros = row_sum(select(zero, x.of(1.0), 0.0))
     many = row_sum(select(endless, x.of(1.0), 0.0))

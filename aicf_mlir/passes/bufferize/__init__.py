@@ -108,7 +108,7 @@ class Bufferizer:
                 self.status = self.slot_of[argument]
 
     def place_results(self) -> None:
-        """Decide where each result of the function is written."""
+        """Decide the place of each result of the function."""
         arguments = ArgumentIndex(argument_labels(self.function))
         labels, keys = result_labels(self.function), result_keys(self.function)
         for value, label in zip(self.terminator.operands, labels, strict=True):

@@ -121,7 +121,7 @@ class EpilogueFusion:
         return [reader for reader in readers if self.position.get(reader, end) < end]
 
     def join(self, product: KernelOp, own: Epilogue, member: Member) -> bool:
-        """Write both as one launch, and have all read its results; False where one kernel does not hold it."""
+        """Write both as one launch, and have all readers read its results; False if one kernel does not hold it."""
         accesses: list[Access] = []
         for access in (*own.operands, *member.operands):
             scalar = access.layout is not None and constant_of(access) is not None

@@ -239,5 +239,5 @@ def pairs_of(op: Operation) -> Iterator[tuple[SSAValue, SSAValue]]:
 
 
 def fuse_horizontally(module: ModuleOp, function: FuncOp, bodies: Bodies, target: str) -> None:
-    """Write several launches of `function` as one where they can be."""
+    """Write several launches of `function` as one if possible."""
     HorizontalFusion(module, function, bodies, target).run()

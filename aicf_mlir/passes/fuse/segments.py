@@ -233,5 +233,5 @@ def most_segments(member: Member) -> int:
 
 
 def fuse_segments(function: FuncOp, bodies: Bodies, most: int) -> None:
-    """Write launches over many tensors where several maps have one body, with `most` bytes of further memory each."""
+    """Write launches over many tensors if several maps have one body, with `most` bytes of further memory each."""
     SegmentFusion(function, bodies, most).run()

@@ -218,7 +218,7 @@ class UpdateFusion:
         return self.combined[key]
 
     def place(self) -> None:
-        """Move each launch up to where all is known and nothing reads the old values later; for the end."""
+        """Move each launch up to the place after which all is known and nothing reads the old values; for the end."""
         position = {op: at for at, op in enumerate(self.block.ops)}
         for launch in self.launches:
             given = launch.ins["x"]

@@ -63,7 +63,7 @@ def erase_dead_views(chain: list[SSAValue], rewriter: PatternRewriter) -> None:
 
 
 class FoldReshape(RewritePattern):
-    """reshape(reshape(x)) is one reshape of x, or x itself where that has the type already."""
+    """Fold reshape(reshape(x)) into one reshape of x, or x itself if that has the type already."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: kernel.ReshapeOp, rewriter: PatternRewriter) -> None:

@@ -21,7 +21,7 @@ WRITTEN = (KernelOp, kernel.JoinOp)
 
 
 def give_results_memory(module: ModuleOp) -> None:
-    """Insert a kernel.copy where a result is not the memory of a launch, or that of another result too.
+    """Insert a kernel.copy if a result is not the memory of a launch, or is that of another result too.
 
     The rule holds for arguments, constants and values that are returned twice, also through reshapes. An argument that is its own
     update, or the status without a check, needs none: nothing changes.

@@ -188,7 +188,7 @@ def _mark_fullest(svg: Svg, memory: MemoryMap, arena: Arena, axis: Axis, top: fl
 
 
 def _launch_axis(svg: Svg, memory: MemoryMap, axis: Axis, y: float) -> float:
-    """The launches under the last panel; returns where it ends."""
+    """Draw the launches under the last panel; returns where it ends."""
     launches = len(memory.launches)
     if not launches:
         svg.text(axis.left, y + 16, "no launches", "s")

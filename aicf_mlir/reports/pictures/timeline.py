@@ -144,7 +144,7 @@ class _Drawing:
         return y + 18
 
     def in_order(self, y: float) -> float:
-        """The strip of the plan as it runs; returns where it ends."""
+        """Draw the strip of the plan as it runs; returns where it ends."""
         self.svg.text(LEFT, y + 20, "in the order of the plan")
         scale = Scale(0, self.plan.total, style.WIDTH - LEFT - MARGIN)
         top, time = y + 27, 0.0
@@ -154,7 +154,7 @@ class _Drawing:
         return self._ticks(scale, top + BAR + 3)
 
     def as_early_as_possible(self, y: float) -> float:
-        """The lanes, row by row; returns where they end."""
+        """Draw the lanes, row by row; returns where they end."""
         plan = self.plan
         where = "on their branches, " if plan.has_branches else ""
         self.svg.text(LEFT, y + 24, f"{where}as early as what they wait for is complete")
@@ -275,7 +275,7 @@ class _Drawing:
             x -= 38
 
     def _ticks(self, scale: Scale, y: float) -> float:
-        """The axis of a row; returns where it ends."""
+        """Draw the axis of a row; returns where it ends."""
         if not self.plan.bars or not scale.length:
             return y + 18
         step = decimal_step(scale.length, 12)

@@ -62,7 +62,7 @@ class Pointwise:
     """The gradient from the cotangent of the result, the operands, the result and the parameters to the cotangents of the
     operands.
 
-    Without it the formula is differentiated: that is wrong where a branch that is not taken has no finite derivative.
+    Without it the formula is differentiated: that is wrong if a branch that is not taken has no finite derivative.
     """
     differentiable: bool = True
     commutative: bool = False

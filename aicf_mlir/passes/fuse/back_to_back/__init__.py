@@ -39,7 +39,7 @@ def fuse_chains(function: FuncOp, bodies: Bodies, target: str, rows: int, reason
 def fuse_chain(
     function: FuncOp, bodies: Bodies, first: KernelOp, target: str, rows: int, reason: Reason
 ) -> None:
-    """Write the longest chain from `first` on that the target runs; with remarks where that is not all."""
+    """Write the longest chain from `first` on that the target runs; with remarks if that is not the whole chain."""
     ops = list(function.body.block.ops)
     ops = ops[ops.index(first) :]
 

@@ -153,7 +153,7 @@ class ChainPlan:
         return PlannedLink(body, text, tuple(values))
 
     def value(self, number: int, value: SSAValue, at: int) -> Value | None:
-        """A value of the launch; None where only its own link reads it."""
+        """A value of the launch; None if only its own link reads it."""
         links = self.chain.links
         following = links[number + 1].product.ins["a"][0] if number + 1 < len(links) else None
         chained = following is not None and resolve(following).root is value

@@ -85,7 +85,7 @@ class Clustering:
         self.take(own)
 
     def with_sources(self, member: Member) -> Iterator[Member]:
-        """`member` with one operand after the other computed again, where that is cheap and one launch can read it all."""
+        """`member` with one operand after the other computed again, if that is cheap and one launch can read all operands."""
         index = 0
         while index < len(member.operands):
             root = member.operands[index].root

@@ -265,7 +265,7 @@ def is_one_element(access: Access) -> bool:
 
 
 def constant_of(access: Access) -> float | None:
-    """The number that an operand has everywhere, as its element type has it, where a body may have that; else None."""
+    """The number that an operand has everywhere, in its element type, if a body may have that; else None."""
     op = access.root.owner
     if not isinstance(op, kernel.ConstantOp) or op.data is not None:
         return None

@@ -139,7 +139,7 @@ def _multiplied(kernel: BackToBackKernel, value: int, begin: int, divided: bool)
 
 
 def _pack(strips: Sequence[Strip]) -> list[int]:
-    """The begin of each strip: the largest strip is placed first, each at the first place where no other strip is at the same
+    """The start of each strip: the largest strip is placed first, each at the first place where no other strip is at the same
     time.
     """
     places: dict[int, int] = {}

@@ -61,22 +61,22 @@ class ChainPlan:
     """The warpgroups of a block."""
     blocks: int
     weights: tuple[tuple[int, int], ...]
-    """For each different b, the first link that has it and its begin in shared memory."""
+    """For each different b, the first link that has it and its start in shared memory."""
     vectors: tuple[tuple[int, int], ...]
-    """For each operand that is the same for all rows, its number and its begin, in floats."""
+    """For each operand that is the same for all rows, its number and its start, in floats."""
     fetches: tuple[Fetch, ...]
     """The fetches in the order of their uses."""
     alone: bool
     """True if each fetch has memory of its own; else fetches of different links share memory, one link after the other."""
     strips: int
-    """The begin of the first warp's memory."""
+    """The start of the first warp's memory."""
     strip: int
     """Bytes of each warp."""
     flags: tuple[Flags, ...]
     kept: tuple[int, ...]
     """Values that stay in registers as they are until the last link that takes them."""
     sums: tuple[tuple[int, int], ...]
-    """For each value with a column sum, its number and the begin of its columns among all summed columns."""
+    """For each value with a column sum, its number and the start of its columns among all summed columns."""
     shared: int
     """Bytes of a block."""
 
@@ -101,11 +101,11 @@ class ChainPlan:
     ready: tuple[int, ...] = ()
     """For each outer product, the link after whose body it starts."""
     outer_starts: tuple[int, ...] = ()
-    """The begin of each outer product's elements among all summed elements."""
+    """The start of each outer product's elements among all summed elements."""
     by_products: tuple[int, ...] = ()
     """Values whose column sum is a product with ones, started with the first outer product that has them on its left."""
     ones: int = 0
-    """The begin of the ones in shared memory."""
+    """The start of the ones in shared memory."""
 
     def ragged(self, rows: int) -> bool:
         """True if there are tiles that have not all their rows."""

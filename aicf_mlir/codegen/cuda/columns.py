@@ -117,7 +117,7 @@ def reductions(kernel: Kernel) -> list[int]:
 
 
 def places(kernel: Kernel, items: int) -> tuple[list[int], int]:
-    """The begin of each reduction's partial results in the workspace, with `items` for each, and the bytes of all."""
+    """The start of each reduction's partial results in the workspace, with `items` for each, and the bytes of all."""
     starts: list[int] = []
     used = 0
     for value in reductions(kernel):

@@ -154,7 +154,7 @@ def _write_row(function: Function, one: Kernel) -> None:
 
 
 def _segment_arguments(function: Function, kernel: RowEachKernel, number: int) -> list[str]:
-    """The addresses of a segment, the table of functions, and the begin of its partial results."""
+    """The addresses of a segment, the table of functions, and the start of its partial results."""
     first = _firsts(kernel)[number] * len(reductions(kernel))
     slots = function.pointer(workspace_of(function, kernel), "i64", str(first))
     named = [address(function, at) for at in kernel.addresses(number)]

@@ -75,7 +75,7 @@ class WithIndexBase(NNOp, DifferentiableInPartsInterface, GeneratedInterface, ab
     """The extreme values of x along `dim` and the index of the first of each; a NaN is the extreme."""
 
     LARGEST: ClassVar[bool]
-    """True if it is the largest, else the smallest."""
+    """True for the op of the largest element, False for the smallest."""
 
     x = operand_def(TensorType)
     dim = prop_def(IntegerAttr.constr(i64))

@@ -161,7 +161,7 @@ GRADIENTS: dict[str, Pointwise] = {
 """The rows of gradients by name."""
 
 REASONS = {True: "second derivatives are not supported", False: "it is a step function"}
-"""The reason for having no gradient, by whether the row is a gradient itself."""
+"""The reason for having no gradient; the key is True for a row that is a gradient itself."""
 
 TABLE: dict[str, Pointwise] = {**ROWS, **GRADIENTS}
 """Every row, including the rows of gradients."""

@@ -131,7 +131,7 @@ def inside(at: Scalar, first: int, last: int, size: int, holds: list[Scalar]) ->
 
 
 def every(conditions: Sequence[Scalar]) -> Scalar | None:
-    """True if all hold; None of none."""
+    """True if all conditions hold; None if there are none."""
     found: Scalar | None = None
     for each in conditions:
         found = each if found is None else found & each

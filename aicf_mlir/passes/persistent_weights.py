@@ -246,7 +246,7 @@ class PersistentWeightsPass(ModulePass):
     """Cast to f16 and bf16 in the first step of a call only: a batch stays, and updates of parameters write their casts too.
 
     Options:
-      lock: a file that `aicf-tune` has made, whose kernels the changed launches take where it has them; aicf-opt passes on
+      lock: a file that `aicf-tune` has made, whose kernels the changed launches take if it has them; aicf-opt passes on
         that of select-kernels
     """
 

@@ -83,7 +83,7 @@ TRANSCENDENTAL = frozenset(
 """Operations so expensive that no kernel computes one twice."""
 
 PHILOX_OPERATIONS = 130
-"""The integer operations that make a random word."""
+"""The number of integer operations that make a random word."""
 
 CHOICES: Mapping[str, slice] = {
     **dict.fromkeys(("arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf"), slice(0, None)),

@@ -291,7 +291,7 @@ class ChainWriter:
             text.add("__syncwarp();")
 
     def _behind_links(self) -> int:
-        """The number of results that belong to links."""
+        """The number of results that belong to links; all other results come after them."""
         return sum((made.wide is not None) + (made.column_sum is not None) for _, made in self.kernel.values)
 
     def _multiply_rows(self, numbers: list[int]) -> None:
@@ -319,7 +319,7 @@ class ChainWriter:
         text.add("aicf::chain::commit_products();")
 
     def _block(self, value: int, share: int) -> str:
-        """The first of the 64 columns of a strip that are the `share`th of this warpgroup."""
+        """The start of the 64 columns of a strip that are the `share`th of this warpgroup."""
         if self.plan.divided:
             return f"{self.places[value]} + 2048 * {block_of(str(share), self.plan)}"
         return str(self.places[value] + 2048 * share)

@@ -128,7 +128,7 @@ def _staged(kernel: BackToBackKernel, divided: bool) -> list[tuple[list[int], St
 
 
 def _multiplied(kernel: BackToBackKernel, value: int, begin: int, divided: bool) -> Times:
-    """The interval from `begin` until all warps know that the last outer product has read the value."""
+    """The time from `begin` until all warps know that the last outer product has read the value."""
     last = max(ready(kernel, outer) for outer in kernel.outers if value in (outer.left, right_of(outer)))
     if divided:
         return ((begin, part(last + 1, BARRIER) + 1),)

@@ -161,7 +161,7 @@ def row_workspace(kernel: Kernel, fed: tuple[int, ...] = ()) -> int:
 
 
 def _apart_bytes(kernel: Kernel, plan: RowPlan) -> int:
-    """The bytes of one row; each value's part is a multiple of 64 bytes."""
+    """The bytes of the kept values of one row that have memory of their own; each value's part is a multiple of 64 bytes."""
     return sum(_part(kernel, plan, value) for value in plan.apart())
 
 

@@ -179,6 +179,6 @@ class CheckValueOp(CheckOp, DecomposableInterface):
         rule_of(self)
 
     def decompose(self, builder: Builder) -> Sequence[SSAValue]:
-        """The first element of the booleans that are true for a refused element."""
+        """The status after a check that no element is refused: an index check of the booleans of RefusedOp."""
         refused = builder.insert(RefusedOp(self.x, self.rule.data)).result
         return [builder.insert(CheckIndexOp(self.status, refused, 1, self.code.value.data)).result]

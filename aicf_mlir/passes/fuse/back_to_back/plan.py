@@ -241,7 +241,7 @@ class ChainPlan:
 
     @property
     def behind(self) -> tuple[str, ...]:
-        """The bodies after the links, in the form of the text."""
+        """The entries after the links, in the form of the text: a, rounded, if it is written, and the products over rows."""
         return (*([ROUNDED_A] if self.writes_a else []), *map(str, self.outers))
 
     @property

@@ -89,7 +89,7 @@ class UpdateOp(TensorOp):
 
 
 def _expect_results(values: Sequence[Value], results: Sequence[Value]) -> None:
-    """A result of the type of each value, which are floats."""
+    """Check that there is a result of the type of each value, which are floats."""
     if not values or len(values) != len(results):
         raise VerifyException(
             f"expected one result for each of one or more values, got {len(results)} for {len(values)}"

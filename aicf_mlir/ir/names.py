@@ -9,7 +9,7 @@ from xdsl.ir import Operation, SSAValue
 
 
 def name_gradient(gradient: SSAValue, value: SSAValue) -> None:
-    """Call the gradient of %x %dx, unless it has a name already."""
+    """Name the gradient of %x %dx, unless it has a name already."""
     if value.name_hint and not gradient.name_hint:
         gradient.name_hint = f"d{value.name_hint}"
 

@@ -204,7 +204,7 @@ def label_arguments(function: func.FuncOp, added: Sequence[Label]) -> None:
 
 
 def set_results(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) -> None:
-    """Return these values, under these labels, instead of the results of `function`.
+    """Have the function return these values, under these labels, instead of the results of `function`.
 
     An update whose name belongs to one argument only is written without the role of that argument.
     """

@@ -56,7 +56,7 @@ class Verifier:
     """True if verifiers look at every op of a changed module. The tests do: no fault of a pass depends on the rule above."""
 
     def __init__(self, whole: bool | None = None) -> None:
-        """`whole` is `WHOLE` by default."""
+        """`whole` is `WHOLE` by default. Nothing is known at the start."""
         self.seconds = 0.0
         """Wall time of all calls."""
         self._whole = self.WHOLE if whole is None else whole

@@ -180,7 +180,7 @@ class Kernel:
         return [tensor.element for tensor in self.operands]
 
     def _verify_product(self) -> None:
-        """A gemm_map has a product of its domain, and no other kernel has one."""
+        """Check that a gemm_map has a product of its domain, and no other kernel has one."""
         product = self.product
         if (product is None) != (self.kind != "gemm_map"):
             raise VerifyException(f"a {self.kind} {'needs a' if product is None else 'has no'} product")

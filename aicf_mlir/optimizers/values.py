@@ -50,7 +50,7 @@ class Values:
             self._replaced[key] = None
 
     def named_after(self, keys: Sequence[Key], values: Sequence[SSAValue]) -> None:
-        """Call new values after the arguments that they replace: %w.next after %w."""
+        """Name new values after the arguments that they replace: %w.next after %w."""
         for key, value in zip(keys, values, strict=True):
             if hint := self.arguments[key].name_hint:
                 value.name_hint = f"{hint}.next"

@@ -210,7 +210,7 @@ class Keeper:
         return new
 
     def put(self, launches: Sequence[LaunchOp], old: LaunchOp) -> None:
-        """`launches` in the place of another."""
+        """Put `launches` in the place of another."""
         block = self.program.body.block
         block.insert_ops_before(launches, old)
         old.detach()

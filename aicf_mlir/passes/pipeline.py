@@ -173,7 +173,7 @@ def _type_name(wanted: Any) -> str:
 
 
 def unverified(module: ModuleOp) -> None:
-    """The verifier that looks at nothing, for `run_passes`."""
+    """Verify nothing, as the `verifier` of `run_passes`."""
 
 
 def run_passes(

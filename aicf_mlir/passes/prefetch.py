@@ -27,7 +27,7 @@ FIRST = 90
 
 
 def prefetch(program: ProgramOp) -> None:
-    """Say of each launch of a plan for a GPU which operands it reads ahead."""
+    """Set the operands that each launch of a plan for a GPU reads ahead."""
     selection = Selection(program.parent_op(), program.target.data)
     slots, launches = program.slots, program.launches
     for number, launch in enumerate(launches):

@@ -45,7 +45,7 @@ class Run(OnePlan):
 
     @classmethod
     def check_options(cls, parser: ToolParser, options: argparse.Namespace) -> None:
-        """Times are drawn with launches alone."""
+        """Check that times are given only for a timeline."""
         if options.times is not None and not options.timeline:
             parser.error("--times is for --timeline: memory does not take longer")
 

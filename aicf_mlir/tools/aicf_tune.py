@@ -37,7 +37,7 @@ class Run(OnePlan):
 
     @classmethod
     def add_options(cls, parser: ToolParser) -> None:
-        """The plans of further sizes."""
+        """Add the option for plans of further sizes."""
         parser.add_argument(
             "further", nargs="*", metavar="FILE", help="plans of further batch sizes: one lock for all"
         )

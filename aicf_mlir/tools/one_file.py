@@ -62,7 +62,7 @@ class OnePlan(OneFile):
 
     @classmethod
     def add_options(cls, parser: ToolParser) -> None:
-        """The options of this tool alone."""
+        """Add the options of this tool alone."""
 
     @classmethod
     def check_options(cls, parser: ToolParser, options: argparse.Namespace) -> None:

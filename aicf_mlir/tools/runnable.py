@@ -79,7 +79,7 @@ def check_function(function: func.FuncOp) -> None:
 
 
 def check_arguments(function: func.FuncOp, block: Block) -> None:
-    """The types of the arguments."""
+    """Check the types of the arguments."""
     for argument in block.args:
         if (why := unsupported(argument.type)) is not None:
             refuse(function, f"@{function.sym_name.data} has an argument of type {argument.type}; {why}")

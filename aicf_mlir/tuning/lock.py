@@ -96,7 +96,7 @@ class Lock:
         return self.rows[use].kernel if use in self.rows else ""
 
     def check_target(self, target: str) -> None:
-        """LockError if the lock was made for another target."""
+        """Raise LockError if the lock was made for another target."""
         if (own := self.machine["target"]) != target:
             raise LockError(
                 f"{self.name} was made for target {own}, and this is {target}; make one with aicf-tune --target {target}"

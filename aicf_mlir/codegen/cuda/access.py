@@ -65,7 +65,7 @@ def head(addresses: Sequence[str], function: str, threads: int, blocks_per_proce
 
 
 def begin(text: Text) -> None:
-    """The first statements: a kernel waits for the launches before it, and does nothing if the status tells it so."""
+    """Write the first statements: a kernel waits for the launches before it, and does nothing if the status tells it so."""
     text.add(WAIT)
     text.add("if (unless != nullptr && *unless != 0) return;")
 

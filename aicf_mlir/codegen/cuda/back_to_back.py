@@ -82,7 +82,7 @@ class ChainWriter:
         self.bodies = BodyWriter(kernel, plan, text)
 
     def write(self) -> None:
-        """The statements of the function."""
+        """Write the statements of the function."""
         text, plan = self.text, self.plan
         begin(text)
         text.add(
@@ -136,7 +136,7 @@ class ChainWriter:
             self.text.add(f"for (int i = 0; i < {meetings}; ++i) aicf::chain::meet(warp / 4);")
 
     def _rows(self, tile: str, prefix: str) -> None:
-        """The first row of this warp in a tile, and how many of its 16 there are."""
+        """Write the first row of this warp in a tile, and the number of its 16 rows that exist."""
         text, rows = self.text, self.kernel.rows
         text.add(f"const long long {prefix}row0 = {tile} * {ROWS} + warp % 4 * 16;")
         if self.ragged:
@@ -173,7 +173,7 @@ class ChainWriter:
                 self._fetch(fetch, "next_row0", "next_rows", "more")
 
     def _resident(self) -> None:
-        """Weights and vectors to shared memory, numbers to registers."""
+        """Bring weights and vectors to shared memory, numbers to registers."""
         text, kernel, plan = self.text, self.kernel, self.plan
         for number, place in plan.weights:
             link = kernel.links[number]
@@ -252,7 +252,7 @@ class ChainWriter:
             self.text.add("__syncthreads();")
 
     def _read_a(self) -> None:
-        """The left matrix of the first link, rounded, to registers."""
+        """Read the left matrix of the first link, rounded, to registers."""
         text, kernel, plan = self.text, self.kernel, self.plan
         columns = kernel.links[0].k
         text.add(f"unsigned a[{columns // 4}];")

@@ -26,7 +26,7 @@ class BodyWriter:
         self.first_x = 1 + kernel.b_count
 
     def write(self, number: int, link: Link) -> None:
-        """The body on all sums of this thread, 16 columns at a time."""
+        """Write the body on all sums of this thread, 16 columns at a time."""
         text, kernel, plan = self.text, self.kernel, self.plan
         first = kernel.first_value(number)
         for i, made in enumerate(link.yields):
@@ -59,7 +59,7 @@ class BodyWriter:
                 text.add(f"aicf::chain::Fold<{link.n}>::add(s{first + i}, c{first + i});")
 
     def _pair(self, number: int, link: Link, fetches: Iterable[Fetch]) -> None:
-        """Two neighbours: their operands, the body, and the uses of its values."""
+        """Write two neighbours: their operands, the body, and the uses of its values."""
         text, kernel = self.text, self.kernel
         names = {fetch.operand: fetch for fetch in fetches}
         elements: dict[int, str] = {0: f"z{number}[2 * p + e]"}
@@ -133,7 +133,7 @@ class BodyWriter:
         return made.element == "f32" and made.column_sum is not None and made.wide is None and not is_read
 
     def _elements(self, argument: int, operand: int) -> None:
-        """Two neighbours of an operand with any layout, read directly from memory; nothing is read for missing rows."""
+        """Read two neighbours of an operand with any layout, directly from memory; nothing is read for missing rows."""
         text, tensor = self.text, self.kernel.operands[operand]
         row, column = tensor.strides
         text.add(f"const long long row{argument} = row0 + lane / 4 + p % 2 * 8;")

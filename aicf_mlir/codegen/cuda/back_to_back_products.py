@@ -18,7 +18,7 @@ def panels(link: Link) -> str:
 
 
 def products(text: Text, kernel: BackToBackKernel) -> None:
-    """A function for each kind of product: the sums of 64 rows, which are under way when it returns."""
+    """Write a function for each kind of product: the sums of 64 rows, which are under way when it returns."""
     element = kernel.element
     for n in dict.fromkeys(link.n for link in kernel.links):
         count = n // 2
@@ -48,7 +48,7 @@ def products(text: Text, kernel: BackToBackKernel) -> None:
 
 
 def outer_products(text: Text, kernel: BackToBackKernel, plan: ChainPlan) -> None:
-    """A function for each width of the right side: adds the product of 64 columns of the left side and 64 rows."""
+    """Write a function for each width of the right side: it adds the product of 64 columns of the left side and 64 rows."""
     element = kernel.element
     widths = dict.fromkeys(outer.result.shape[1] for outer in kernel.outers)
     for n in [*widths, *([8] if plan.by_products else [])]:

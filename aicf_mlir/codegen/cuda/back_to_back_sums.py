@@ -91,7 +91,7 @@ def _hand_on_outer(text: Text, plan: ChainPlan, number: int, outer: Outer) -> No
 
 
 def add_partial_sums(text: Text, kernel: BackToBackKernel, plan: ChainPlan) -> None:
-    """The second phase: each strand adds blocks with a fixed stride, then the strands are added in order."""
+    """Write the second phase: each strand adds blocks with a fixed stride, then the strands are added in order."""
     begin(text)
     text.add(
         f"const int lane = threadIdx.x % {LANES}, strand = threadIdx.x / {LANES};",

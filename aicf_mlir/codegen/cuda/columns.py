@@ -183,7 +183,7 @@ class ColumnWriter:
         return is_table(self.kernel.body.type(value)) if line is None else line.op == "arith.constant"
 
     def write(self) -> None:
-        """The statements of the function."""
+        """Write the statements of the function."""
         text, plan = self.text, self.plan
         begin(text)
         text.add(
@@ -242,7 +242,7 @@ class ColumnWriter:
                     text.add(f"h{value}[j] = {scope[value]};")
 
     def _rows(self) -> None:
-        """The rows of this thread, some at a time."""
+        """Write the rows of this thread, some at a time."""
         text, plan = self.text, self.plan
         if not plan.height or not (self.reductions or self.whole):
             return
@@ -357,8 +357,8 @@ def strands(kernel: Kernel) -> int:
 
 
 def add_parts(text: Text, kernel: Kernel, plan: ColumnSchedule) -> None:
-    """The second phase: a warp's width of columns a block; each strand adds partial rows with a fixed stride, then the strands
-    are added.
+    """Write the second phase: a warp's width of columns a block; each strand adds partial rows with a fixed stride, then the
+    strands are added.
     """
     begin(text)
     text.add(f"const unsigned lane = threadIdx.x % {WARP}u, strand = threadIdx.x / {WARP}u;")

@@ -86,7 +86,7 @@ def can_prefetch(kernel: Kernel) -> frozenset[int]:
 
 
 def check_ahead(kernel: Kernel) -> None:
-    """SelectionError if an operand that shall be read ahead cannot be."""
+    """Raise SelectionError if an operand that shall be read ahead cannot be."""
     if late := sorted(set(kernel.ahead) - can_prefetch(kernel)):
         raise SelectionError(f"operand {late[0]} cannot be read ahead; leave it out of `ahead`")
 

@@ -229,7 +229,7 @@ def _function(text: Text, number: int, group: Group, ahead: bool) -> None:
 
 
 def _call(text: Text, kernel: HorizontalKernel, number: int, group: Group) -> None:
-    """The call for the member that this block belongs to."""
+    """Write the call for the member that this block belongs to."""
     member, many = kernel.members[group.members[0]], len(group.members)
     text.add(f"const unsigned block = blockIdx.x - {group.first}u;")
     if many > 1:

@@ -136,7 +136,7 @@ def compute(
     count: int,
     given: Mapping[int, str] | None = None,
 ) -> None:
-    """The results of `count` neighbours at `place`, from the vectors `x0[u]`, `x1[u]`, …, computed and written.
+    """Compute and write the results of `count` neighbours at `place`, from the vectors `x0[u]`, `x1[u]`, ….
 
     `given` are the widened elements `j` of operands that are no such vectors.
     """
@@ -163,7 +163,7 @@ def compute(
 
 
 def _rest(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
-    """The last points of a domain of one axis, one a thread of the first block."""
+    """Write the last points of a domain of one axis, one a thread of the first block."""
     with text.block(f"if (blockIdx.x == 0 && threadIdx.x < {plan.rest})"):
         kind = integer(max(reach(plan.axes), elements(kernel.domain)))
         start = plan.axes[-1].size - plan.rest

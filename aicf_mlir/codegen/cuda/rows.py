@@ -168,7 +168,7 @@ class RowWriter:
         self.live = plan.lanes < WARP and plan.count % plan.rows_per_block != 0
 
     def write(self) -> None:
-        """The statements of the function."""
+        """Write the statements of the function."""
         text = self.text
         begin(text)
         self._one_row()
@@ -225,7 +225,7 @@ class RowWriter:
         fetch(self.text, self.kernel, place, operand, self.plan.width, target, self.bases[operand], how)
 
     def _arrays(self) -> None:
-        """Registers of elements that stay from one pass to another."""
+        """Declare registers of elements that stay from one pass to another."""
         text, plan, count = self.text, self.plan, max(self.plan.chunks, 1)
         for value in sorted({*self.early, *self.passes.held} - self.fixed):
             if value < len(self.kernel.operands):
@@ -272,7 +272,7 @@ class RowWriter:
         self._combine(item.reductions)
 
     def _elements(self, number: int, item: Pass, keep: list[int], place: Coordinates) -> None:
-        """The arithmetic of a pass on one vector."""
+        """Write the arithmetic of a pass on one vector."""
         text, kernel, plan = self.text, self.kernel, self.plan
         kept = {*self.early, *self.passes.held, *self.fixed}
         for operand in item.computed:
@@ -310,7 +310,7 @@ class RowWriter:
                     put(text, kernel, place, result, plan.width, base)
 
     def _feed(self, values: tuple[int, ...], scope: Scope) -> None:
-        """Sums over the rows take these values of one element; a row alone has none."""
+        """Feed these values of one element to the sums over the rows; a row alone has none."""
 
     def _combine(self, reductions: tuple[int, ...]) -> None:
         """Combine over the lanes of the row, then over its warps; every thread gets the result."""

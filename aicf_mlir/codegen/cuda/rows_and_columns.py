@@ -148,7 +148,7 @@ class WalkWriter(RowWriter):
         self.start: list[str] = list(self.bases)
 
     def write(self) -> None:
-        """The statements of the function."""
+        """Write the statements of the function."""
         text, plan = self.text, self.turns
         begin(text)
         lanes, count = self.plan.lanes, self.plan.count
@@ -215,7 +215,7 @@ class WalkWriter(RowWriter):
         return row
 
     def _prefetch(self, first: str, counter: str) -> None:
-        """The row of this group among those that begin with `first`."""
+        """Prefetch the row of this group among those that begin with `first`."""
         text, plan = self.text, self.plan
         last = f"{plan.count - 1}u"
         text.add(f"const {counter} mine = {first} + group;")

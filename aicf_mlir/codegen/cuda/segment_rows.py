@@ -65,7 +65,7 @@ def code(kernel: RowEachKernel) -> Code:
 
 
 def _part(text: Text, kernel: RowEachKernel, kind: str) -> None:
-    """A part of the segment, element by element, to one partial result of each reduction."""
+    """Reduce a part of the segment, element by element, to one partial result of each reduction."""
     one, axis, wide = kernel.longest, _axis(kernel), _width(kernel)
     outer = Scope(text, one, lambda operand: f"widen({pointer(one, operand)}[0])", _no_index)
     values = reductions(one)
@@ -113,7 +113,7 @@ def _elements(text: Text, one: Kernel, place: Coordinates, count: int, outer: Sc
 
 
 def _row(text: Text, kernel: RowEachKernel) -> None:
-    """The parts of a segment, in their order over the lanes of a warp, and the values that follow from their sum."""
+    """Add the parts of a segment, in their order over the lanes of a warp, and the values that follow from their sum."""
     one = kernel.longest
     starts, _ = places(one, _firsts(kernel)[-1])
     values = reductions(one)

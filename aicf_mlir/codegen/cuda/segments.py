@@ -53,7 +53,7 @@ def code(kernel: EachKernel) -> Code:
 
 
 def declare_addresses(text: Text, kernel: SegmentedKernel) -> None:
-    """The type of the one argument that holds all addresses."""
+    """Declare the type of the one argument that holds all addresses."""
     text.add(f"struct Addresses {{ void* of[{len(kernel.operands) + len(kernel.results)}]; }};")
 
 
@@ -71,7 +71,7 @@ def table(text: Text, name: str, numbers: Sequence[int]) -> None:
 
 
 def pointers(text: Text, kernel: SegmentedKernel, one: Kernel) -> None:
-    """The tensors of the segment by the names that the text of `one` has for them."""
+    """Declare the tensors of the segment by the names that the text of `one` has for them."""
     read, written = kernel.read, kernel.written
     for number, tensor in enumerate(tensors(one)):
         at = (

@@ -118,6 +118,6 @@ def workspace(kernel: Kernel) -> int:
 
 
 def _refuse_horizontally(kernel: Kernel) -> None:
-    """A launch is a call here: there is nothing to gain."""
+    """Refuse horizontal fusion: a launch is a call here, and there is nothing to gain."""
     if isinstance(kernel, HorizontalKernel):
         raise SelectionError("several launches are one on GPUs alone; on the CPU each is a call by itself")

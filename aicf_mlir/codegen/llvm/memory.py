@@ -125,7 +125,7 @@ def gather(function: Function, pointer: str, element: str, indices: Value) -> Va
 def scatter(
     function: Function, value: Value, pointer: str, element: str, stride: int, valid: int | None
 ) -> None:
-    """The lanes `stride` elements apart; those from `valid` on are not written."""
+    """Store the lanes `stride` elements apart; those from `valid` on are not written."""
     lanes, kind, align = value.lanes, STORED[element], byte_size(element, ())
     type_ = lanes_of(kind, lanes)
     text = encoded(function, value, element)

@@ -111,7 +111,7 @@ def _origin(kernel: Kernel, epilogue: Kernel) -> LoopPosition:
 
 
 def _write(function: Function, kernel: Kernel) -> None:
-    """The body over one block: line after line, many lanes at a time."""
+    """Write the body over one block: line after line, many lanes at a time."""
     epilogue = _epilogue(kernel)
     *outer, rows, columns = (
         Axis((dim,), size, tuple(strides_along(epilogue, dim))) for dim, size in enumerate(epilogue.domain)

@@ -195,7 +195,7 @@ class RowWriter:
         self.rows("%begin", "%end")
 
     def rows(self, begin: str, end: str) -> None:
-        """The rows from `begin` to `end`."""
+        """Write the rows from `begin` to `end`."""
 
         def item(index: str, carried: list[Value]) -> list[Value]:
             at = self.function.unravel(index, [axis.size for axis in self.kept])

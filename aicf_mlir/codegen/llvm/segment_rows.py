@@ -83,7 +83,7 @@ def _slot(function: Function, rows: list[Reduction], part: str, number: int) -> 
 
 
 def _write_part(function: Function, one: Kernel) -> None:
-    """Parts `begin` to `end` of the segment of `count` points at these addresses, each to a slot for each reduction."""
+    """Write parts `begin` to `end` of the segment of `count` points at these addresses, each to a slot for each reduction."""
     rows = reductions(one)
     roots = [row.term for row in rows]
     axis = Axis((0,), one.domain[0], tuple(strides_along(one, 0)))
@@ -136,7 +136,7 @@ def _write_part(function: Function, one: Kernel) -> None:
 
 
 def _write_row(function: Function, one: Kernel) -> None:
-    """The results of a segment from its parts."""
+    """Write the results of a segment from its parts."""
     rows = reductions(one)
 
     def part(number: str, before: list[Value]) -> list[Value]:

@@ -47,7 +47,7 @@ def each_module(kernel: EachKernel) -> str:
 
 
 def _write_walk(function: Function, kernel: Kernel) -> None:
-    """Points `begin` to `end` of the segment at these addresses, of any size: wide vectors, narrow ones, single points."""
+    """Write points `begin` to `end` of the segment at these addresses, of any size: wide vectors, narrow ones, single points."""
     place = LoopPosition.origin(kernel)
     axes = collapse(kernel, range(1))
     if not axes:  # one point
@@ -72,7 +72,7 @@ def _write_walk(function: Function, kernel: Kernel) -> None:
 
 
 def _write_phase(function: Function, kernel: EachKernel) -> None:
-    """The segments that have items from `begin` to `end`, each with its addresses."""
+    """Write the segments that have items from `begin` to `end`, each with its addresses."""
     libm = libm_of(function, kernel)
 
     def call(number: int, begin: str, end: str) -> None:
@@ -86,7 +86,7 @@ def _write_phase(function: Function, kernel: EachKernel) -> None:
 
 
 def each_segment(function: Function, firsts: Sequence[int], act: Callable[[int, str, str], None]) -> None:
-    """`act` on each segment that has items from `begin` to `end`: its number, and which of its own items they are.
+    """Call `act` on each segment that has items from `begin` to `end`, with its number and the range of its own items.
 
     `firsts` are the numbers of the first item of each segment, and of all items.
     """

@@ -87,7 +87,7 @@ class Function:
         self._names = count()
 
     def emit(self, text: str) -> None:
-        """An instruction without a result."""
+        """Emit an instruction without a result."""
         self.lines.append(f"  {text}")
 
     def new(self, text: str) -> str:

@@ -78,7 +78,7 @@ class TileWriter:
         }
 
     def item(self, place: LoopPosition, block: str) -> None:
-        """The rows of block number `block` along the axis across, from `place` on."""
+        """Write the rows of block number `block` along the axis across, from `place` on."""
         function, axis = self.function, self.tiles.axis
         whole = self.inner.size - self.inner.size % SIDE
         first = function.multiply(block, SIDE)
@@ -127,7 +127,7 @@ class TileWriter:
         return walk.at(index, self.act)
 
     def _turn(self, place: LoopPosition, number: int, first: str, index: str) -> None:
-        """A square of an operand, turned, to its buffer: rows as the results have them."""
+        """Write a square of an operand, transposed, to its buffer: rows as the results have them."""
         function, element = self.function, self.kernel.operands[number].element
         kind, align = STORED[element], byte_size(element, ())
         vector, stride = f"<{SIDE} x {kind}>", self.inner.strides[number]

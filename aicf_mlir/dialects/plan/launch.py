@@ -176,11 +176,11 @@ class LaunchOp(IRDLOperation):
         return 0 if self.branch is None else self.branch.value.data
 
     def set_branch(self, number: int) -> None:
-        """Say on which branch it is."""
+        """Set the branch of the launch."""
         self.branch = IntegerAttr(number, i64) if number else None
 
     def set_after(self, names: Sequence[str]) -> None:
-        """Say which launches must be complete before this one."""
+        """Set the launches that must be complete before this one."""
         self.after = references(names) if names else None
 
     def print(self, printer: Printer) -> None:

@@ -50,7 +50,7 @@ def check_launches(program: ProgramOp, planned: bool) -> None:
 
 
 def check_operands(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> None:
-    """Every operand is a slot, and every output one that may be written."""
+    """Check that every operand is a slot, and every output one that may be written."""
     for name in launch.touched:
         if name not in slots:
             refuse(launch, f"@{launch.symbol} uses @{name}, which is no slot of this plan")
@@ -66,7 +66,7 @@ def check_operands(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> None:
 
 
 def check_kernel(launch: LaunchOp, use: Use, slots: Mapping[str, SlotOp], selection: Selection) -> None:
-    """The op accepts its operands; the named kernel supports them on the target, in the given workspace."""
+    """Check that the op accepts its operands, and that the named kernel supports them on the target, in the given workspace."""
     if launch.schema is None:
         known = ", ".join(registry.schemas())
         refuse(launch, f"@{launch.symbol}: there is no op {launch.op.data!r}; known are {known}")
@@ -189,7 +189,7 @@ def check_written(
     writer: Mapping[str, LaunchOp],
     parts: Mapping[str, Parts],
 ) -> None:
-    """Every result has a value in the end, and every temporary a use."""
+    """Check that every result has a value in the end, and every temporary a use."""
     used = {slots[name].root for launch in launches for name in launch.touched}
     for slot in slots.values():
         if slot.role.data in RETURNED_ROLES:
@@ -203,7 +203,7 @@ def check_written(
 
 
 def check_order(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> None:
-    """`after` names earlier launches, and orders every pair that touches the same memory."""
+    """Check that `after` names earlier launches, and orders every pair that touches the same memory."""
     index = {launch.symbol: i for i, launch in enumerate(launches)}
     needed = hazards(launches, slots)
     reach = Reach()

@@ -188,7 +188,7 @@ class SlotOp(IRDLOperation):
         self.arena, self.offset = SymbolRefAttr(arena), IntegerAttr(offset, i64)
 
     def set_live(self, first: int, last: int) -> None:
-        """Say when the slot is in use."""
+        """Set the launches during which the slot is in use."""
         self.live = DenseArrayBase.from_list(i64, [first, last])
 
     def print(self, printer: Printer) -> None:

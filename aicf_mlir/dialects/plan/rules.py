@@ -50,7 +50,7 @@ def check_program(program: ProgramOp) -> None:
 
 
 def check_target(program: ProgramOp) -> None:
-    """The target is one that kernels are registered for."""
+    """Check that the target is one that kernels are registered for."""
     try:
         registry.check_target(program.target.data)
     except VerifyError as error:
@@ -87,7 +87,7 @@ def check_names(slots: Iterable[SlotOp]) -> None:
 
 
 def check_arena(arena: ArenaOp) -> None:
-    """A known role and an aligned size."""
+    """Check that an arena has a known role and an aligned size."""
     if arena.symbol not in ROLES:
         refuse(arena, f"an arena is named after a role, one of {', '.join(ROLES)}; got @{arena.symbol}")
     if arena.nbytes < 0 or arena.nbytes % ALIGNMENT:
@@ -113,7 +113,7 @@ def check_slot(slot: SlotOp, slots: dict[str, SlotOp]) -> None:
 
 
 def check_alias(slot: SlotOp, slots: dict[str, SlotOp]) -> None:
-    """The owner exists, owns its memory, and has the same role, element type and size; a layout stays inside."""
+    """Check that the owner exists, owns its memory, and has the same role, element type and size; a layout stays inside."""
     owner = slots.get(slot.root)
     if owner is None:
         refuse(slot, f"@{slot.symbol} is an alias of @{slot.root}, which is no slot of this plan")
@@ -168,14 +168,14 @@ def check_place(slot: SlotOp, slots: dict[str, SlotOp], arenas: dict[str, ArenaO
 
 
 def check_peak(program: ProgramOp, arenas: dict[str, ArenaOp]) -> None:
-    """The peak is the sum of the arenas: all of them exist for the whole step."""
+    """Check that the peak is the sum of the arenas: all of them exist for the whole step."""
     total = sum(arena.nbytes for arena in arenas.values())
     if program.peak_bytes != total:
         refuse(program, f"the peak must be {total} bytes, the sum of all arenas, got {program.peak_bytes}")
 
 
 def check_disjoint(slots: Iterable[SlotOp]) -> None:
-    """Slots that are in use all the time have no byte in common."""
+    """Check that slots that are in use all the time have no byte in common."""
     owners = sorted(
         (slot for slot in slots if slot.alias is None and slot.nbytes), key=lambda slot: memory_of(slot)[:2]
     )

@@ -47,7 +47,7 @@ def missed_bias_gradient(op: KernelOp, gemm: KernelOp | None) -> None:
 def missed_updates(
     updates: Sequence[KernelOp], free: Collection[KernelOp], order: Mapping[Operation, int]
 ) -> None:
-    """Say which of `updates` are not `free` to be merged into the last of them: their new values are read before."""
+    """Report the `updates` that are not `free` to be merged into the last of them: their new values are read before."""
     last = updates[-1]
     for update in updates if remarks.wanted() else ():
         if update not in free:

@@ -120,8 +120,8 @@ class SmallUpdateFusion(UpdateFusion):
         Rewriter.erase_op(total)
 
     def count(self, advance: KernelOp) -> None:
-        """The map that counts the step, and the values that follow from the count: those of `advance`, in the types that it
-        has.
+        """Write the map that counts the step, and the values that follow from the count: those of `advance`, in the types that
+        it has.
         """
         (step,) = advance.ins["step"]
         shape = shape_of(step)

@@ -173,7 +173,7 @@ def _tooltip(memory: MemoryMap, block: Block) -> str:
 
 
 def _mark_fullest(svg: Svg, memory: MemoryMap, arena: Arena, axis: Axis, top: float, height: float) -> None:
-    """The launch at which the most temporaries hold a value, and how many bytes they are."""
+    """Mark the launch at which the most temporaries hold a value, and their bytes."""
     if (index := memory.fullest) is None:
         return
     x, width = axis.at(index), axis.at(index + 1) - axis.at(index)

@@ -37,11 +37,11 @@ class Svg:
     def rect(
         self, x: float, y: float, width: float, height: float, class_: str, title: str | None = None
     ) -> None:
-        """A rectangle."""
+        """Add a rectangle."""
         self.add("rect", title, x=x, y=y, width=width, height=height, class_=class_)
 
     def line(self, x1: float, y1: float, x2: float, y2: float, class_: str = "g") -> None:
-        """A straight line."""
+        """Add a straight line."""
         self.add("path", d=f"M{short(x1)} {short(y1)}L{short(x2)} {short(y2)}", class_=class_)
 
     def text(self, x: float, y: float, text: str, class_: str = "", turn: int = 0) -> None:

@@ -136,7 +136,7 @@ class Growth:
         """The values that depend on the chain through launches outside it."""
 
     def take(self, op: Operation) -> None:
-        """The next launch of the text: a part of the chain, or outside of it."""
+        """Take the next launch of the text: as a part of the chain, or outside of it."""
         links = self.chain.links
         if op is self.first or self.is_next(op):
             assert isinstance(op, KernelOp)

@@ -31,7 +31,7 @@ def fuse_loops(function: FuncOp, bodies: Bodies, last: bool) -> bool:
 
 
 def tell_apart(function: FuncOp, bodies: Bodies) -> None:
-    """Say of each pair of launches that could be parts of one why they are not; for the end, when nothing changes any more."""
+    """Report why each pair of launches that could be parts of one is not; for the end, when nothing changes any more."""
     if not remarks.wanted():
         return
     clustering = Clustering(function, bodies, last=True)

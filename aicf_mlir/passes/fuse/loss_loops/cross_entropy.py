@@ -140,7 +140,7 @@ class Views:
         self.operands = [logits, view.output]
 
     def share(self, dloss: SSAValue, bodies: Bodies) -> None:
-        """The cotangent, and for a mean how many rows count."""
+        """Share the cotangent and, for a mean, the number of rows that count."""
         shared = [dloss]
         if self.rows.is_mean:
             count = self.rows.count

@@ -18,7 +18,7 @@ from aicf_mlir.optimizers.traced import TracedRule
 
 STEPS = 50
 
-every = pytest.mark.parametrize("config", RIGHT.values(), ids=RIGHT.keys())
+every = pytest.mark.parametrize("config", [RIGHT[name] for name in sorted(RIGHT)], ids=sorted(RIGHT))
 
 
 @every

@@ -98,4 +98,4 @@ def test_work_grows_with_the_number_of_ops() -> None:
             sys.setprofile(None)
         return count
 
-    assert calls(4000) < 16 * calls(500)
+    assert calls(2000) < 16 * calls(250)

@@ -365,6 +365,7 @@ BODIES: dict[str, Callable[[], World]] = {
         micro_batches,
         gan,
         critic_ahead,
+        two_written,  # in the middle of samples: the longest
         two_optimizers_one_loss,
         gradients_are_tensors,
         frozen_in_between,
@@ -372,6 +373,5 @@ BODIES: dict[str, Callable[[], World]] = {
         in_an_object,
         tied,
         written,
-        two_written,
     )
 }

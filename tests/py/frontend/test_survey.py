@@ -233,9 +233,9 @@ from torch import nn
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.pool = nn.FractionalMaxPool2d(2, 2)
+        self.pool, self.scale = nn.FractionalMaxPool2d(2, 2), nn.Parameter(torch.ones(()))
     def forward(self, x):
-        return self.pool(x).lgamma()
+        return self.pool(x * self.scale).lgamma()
 def step():
     x = torch.zeros(3, 2, 4, 4)
     return {"model": Net(), "batch": {"x": x, "t": x}}

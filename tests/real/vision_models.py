@@ -120,6 +120,8 @@ CASES: dict[str, Make] = {
         num_heads=2,
         mlp_ratio=2.0,
         num_classes=3,
+        attention_dropout=0.0,  # these draw
+        stochastic_depth_rate=0.0,
     ),
     "vit-pytorch distillation": distilled,
     "timm ViT": of_timm("vit_tiny_patch16_224", **TINY_VIT),

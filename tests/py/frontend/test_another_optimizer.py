@@ -111,9 +111,8 @@ def train(device: str) -> None:
 
 
 def test_one_file_is_enough(device: str) -> None:
-    result = children.run(
-        [sys.executable, __file__, device], env=os.environ | {"PYTHONPATH": children.SUPPORT}
-    )
+    path = os.pathsep.join([children.SUPPORT, os.environ.get("PYTHONPATH", "")])
+    result = children.run([sys.executable, __file__, device], env=os.environ | {"PYTHONPATH": path})
     assert (result.stdout.split(), result.stderr) == (["4"], "")
 
 

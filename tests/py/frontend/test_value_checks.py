@@ -122,7 +122,7 @@ def test_other_kinds_of_steps(device: str) -> None:
         evaluated.synchronize()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    @aicf_mlir.train_step
+    @aicf_mlir.train_step(device=device)
     def body(batch: dict[str, Tensor]) -> Tensor:
         optimizer.zero_grad()
         loss = case.loss(model, batch)
@@ -135,6 +135,7 @@ def test_other_kinds_of_steps(device: str) -> None:
     before = model.w.detach().clone()
     with pytest.raises(DataError, match="binary_cross_entropy: expected"):
         step(bad)
+        step.step.synchronize()
     assert torch.equal(model.w, before)
     accumulated = made(case, torch.float32, device, accumulate=2)
     before = accumulated[0].w.detach().clone()

@@ -64,11 +64,15 @@ def in_the_dialect(op: type[Operation]) -> bool:
     return here and (op in MADE or getattr(nn, op.__name__, None) is op)
 
 
+MADE_BY_GRADIENTS = {nn.WindowProductOp, nn.WindowRouteOp}
+"""Ops that only the gradients of others make, and that have gradients themselves."""
+
+
 def in_the_front_end(op: type[Operation]) -> bool:
     """Made by a row, unless it is made by others: a gradient, a check, a value known while tracing."""
     row = f'"{op.name.removeprefix("nn.")}"'
     made = row in FRONTEND if op in MADE else re.search(rf"\bnn\.{op.__name__}\b", FRONTEND)
-    return bool(made) or not issubclass(op, DifferentiableInterface)
+    return bool(made) or op in MADE_BY_GRADIENTS or not issubclass(op, DifferentiableInterface)
 
 
 def has_a_meaning(op: type[Operation]) -> bool:

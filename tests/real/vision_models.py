@@ -85,7 +85,8 @@ def noised(name: str, inputs: dict[str, Any], **sizes: Any) -> Make:
         first = model(b["x"], timestep=b["timestep"], **given).sample
         return F.mse_loss(first[:, : b["x"].shape[1]], b["x"])
 
-    return lambda: trained(getattr(diffusers, name)(**sizes), batch, loss, sgd)
+    draws = name == "DiTTransformer2DModel"  # it drops labels
+    return lambda: trained(getattr(diffusers, name)(**sizes), batch, loss, sgd, draws=draws)
 
 
 CASES: dict[str, Make] = {

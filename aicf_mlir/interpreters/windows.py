@@ -44,6 +44,11 @@ def taken(op: WindowedOp, x: Array, outside: float) -> Array:
     return found
 
 
+def inside(op: WindowedOp, x: Array, terms: Array) -> Array:
+    """The terms of the positions that have an element of x, and 0 for the others, whatever they are multiplied by."""
+    return np.where(taken(op, np.ones(x.shape), 0) == 1, terms, 0)
+
+
 def unfold(op: nn.UnfoldOp, operands: Operands) -> Array:
     """Each position of each window, 0 outside."""
     rank = op.rank
@@ -68,14 +73,14 @@ def window_sum(op: nn.WindowSumOp, operands: Operands) -> Array:
     found = taken(op, operands[0], 0)
     if op.w is not None:
         rank, w = op.rank, np.moveaxis(operands[1], 0, -1)
-        found = found * w.reshape(*op.windows.kernel, 1, -1, *[1] * rank)
+        found = inside(op, operands[0], found * w.reshape(*op.windows.kernel, 1, -1, *[1] * rank))
     return np.sum(found, axis=tuple(range(op.rank)))
 
 
 def window_product(op: nn.WindowProductOp, operands: Operands) -> Array:
     """The sum over images and windows."""
     x, dy = operands
-    found = taken(op, x, 0) * dy
+    found = inside(op, x, taken(op, x, 0) * dy)
     return np.moveaxis(np.sum(found, axis=(op.rank, *range(op.rank + 2, found.ndim))), -1, 0)
 
 

@@ -97,7 +97,7 @@ class SegmentedKernel(Kernel, abc.ABC):
                 f"expected as many results for each of {self.segments} segments, got {len(self.results)}"
             )
         if any(map(is_table, self.body.args)) or self.body.dims:
-            alone = self.kind.removesuffix("_each")
+            alone = self.kind.removeprefix("multi_tensor_")
             raise VerifyException(
                 f"the body of a {self.kind} takes no table and asks for no index; use {alone}"
             )

@@ -23,8 +23,8 @@
 
 namespace aicf::cuda {
 
-// The first statement of every prebuilt kernel, and of generated text; tests/py/codegen/test_dependent_launch.py
-// looks at all of them.
+// The first statement of every prebuilt kernel, and of generated text;
+// tests/py/codegen/test_dependent_launch.py looks at all of them.
 __device__ __forceinline__ void dependency_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");

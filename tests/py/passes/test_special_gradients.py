@@ -71,14 +71,7 @@ def is_causal(sample: Sample) -> bool:
     return isinstance(op, nn.AttentionOp) and is_true(op.causal)
 
 
-WINDOWS = (nn.WindowMaxOp, nn.WindowProductOp, nn.WindowSumOp)
-"""Open: torch multiplies the zeros that it pads with, 0 times infinity included, and has other maxima among NaNs and ties."""
-
-OTHERS = [
-    sample
-    for sample in CHECKED
-    if sample.op_type() not in (*CLASSES.values(), *WINDOWS) and not is_causal(sample)
-]
+OTHERS = [sample for sample in CHECKED if sample.op_type() not in CLASSES.values() and not is_causal(sample)]
 
 PLACES = tuple(
     (share, of_cotangent, number)

@@ -124,21 +124,29 @@ def sums(shape: Ints, relation: Windows, counts: Ints, turned: bool) -> Iterator
     n, c, *sizes = shape
     given = relation.transposed if turned else relation
     source, size = (counts, tuple(sizes)) if turned else (tuple(sizes), counts)
-    rank = relation.rank
 
     def build(*operands: Any) -> Operation:
         x, *w = operands
         return nn.WindowSumOp(x, w[0] if w else None, given, size)
 
+    def inside() -> tuple[Any, Any, Any]:
+        """Every element in a window: its number, its position and its window. Nothing outside is multiplied."""
+        numbers = places(given, source, size).reshape(math.prod(given.kernel), -1)
+        position, window = (numbers >= 0).nonzero(as_tuple=True)
+        return numbers[position, window], position, window
+
     def reference(x: Any, *w: Any) -> Any:
-        found = taken(x, given, size)
-        if w:
-            found = found * w[0].reshape(1, c, *given.kernel, *[1] * rank)
-        return found.sum(tuple(range(2, rank + 2)))
+        element, position, window = inside()
+        terms = x.flatten(2)[:, :, element] * (w[0].flatten(1)[:, position] if w else 1)
+        return (
+            torch.zeros(n, c, math.prod(size), dtype=x.dtype).index_add(2, window, terms).reshape(n, c, *size)
+        )
 
     def weights(x: Any, dy: Any) -> Any:
-        found = taken(x, given, size) * dy.reshape(n, c, *[1] * rank, *size)
-        return found.sum((0, *range(rank + 2, 2 * rank + 2)))
+        element, position, window = inside()
+        terms = (x.flatten(2)[:, :, element] * dy.flatten(2)[:, :, window]).sum(0)
+        zeros = torch.zeros(c, math.prod(given.kernel), dtype=x.dtype)
+        return zeros.index_add(1, position, terms).reshape(c, *given.kernel)
 
     x, w = text((n, c, *source)), text((c, *given.kernel))
     name = f"{x} {given}"
@@ -154,7 +162,20 @@ def of_largest(relation: Windows, counts: Ints) -> tuple[Callable[[Any], Any], C
     rank = relation.rank
 
     def values(x: Any) -> Any:
-        return taken(x, relation, counts, -math.inf).flatten(2, rank + 1).amax(2)
+        """As torch's pools: one element of a window has its gradient, the last NaN or else the first of the largest."""
+        with torch.no_grad():
+            found = taken(x, relation, counts, -math.inf).flatten(2, rank + 1)
+            where = places(relation, x.shape[2:], counts).flatten(0, rank - 1)
+            order = torch.arange(len(where)).reshape(-1, *[1] * rank)
+            first = (found == found.nan_to_num(-math.inf, math.inf, -math.inf).amax(2, keepdim=True)) & (
+                where >= 0
+            )
+            rank_of = torch.where(
+                found.isnan(), len(where) + order, torch.where(first, -order - 1, -math.inf)
+            )
+            chosen = rank_of.argmax(2)
+            element = where.expand(*chosen.shape[:2], *where.shape).gather(2, chosen[:, :, None])[:, :, 0]
+        return x.flatten(2).gather(2, element.flatten(2)).reshape(element.shape)
 
     def numbers(x: Any, largest: Any) -> Any:
         found = taken(x, relation, counts, -math.inf).flatten(2, rank + 1)

@@ -37,13 +37,10 @@ from aicf_mlir.ir.signature import Label, set_results
 
 aten: Any = torch.ops.aten
 
-_torch: Any = torch
 _python: Any = operator
 SCALARS: dict[Any, str] = {
     **{getattr(_python, name): name for name in ("add", "sub", "mul", "pow", "neg", "abs")},
     _python.truediv: "div",
-    _torch.sym_min: "minimum",
-    _torch.sym_max: "maximum",
 }
 """The Python operations on numbers, by the op of the nn dialect that does the same with 0-d tensors of f64."""
 

@@ -162,29 +162,40 @@ def _comparison(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-for _name, _function in (
-    *((word, getattr(operator, word)) for word in ("add", "sub", "mul")),
-    ("sym_min", min),
-    ("sym_max", max),
-):
+for _name in ("add", "sub", "mul"):
+    _function = getattr(operator, _name)
     setattr(LiveNumber, f"__{_name}__", _arithmetic(f"__{_name}__", _function))
-    if not _name.startswith("sym"):
-        setattr(LiveNumber, f"__r{_name}__", _arithmetic(f"__r{_name}__", swapped(_function)))
+    setattr(LiveNumber, f"__r{_name}__", _arithmetic(f"__r{_name}__", swapped(_function)))
 for _name, _function in (("__neg__", _python.neg), ("__abs__", abs)):
     setattr(LiveNumber, _name, _arithmetic(_name, _function))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(LiveNumber, f"__{_name}__", _comparison(f"__{_name}__", getattr(operator, _name)))
 
 
-def _least(sym: Callable[[Any, Any], Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `min` or `max` of numbers, some of them live."""
+def _least(better: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `min` or `max` of numbers, some of them live.
+
+    As Python's own, it keeps the first number unless a later one is `better`: beside a NaN, the order decides.
+    `torch.sym_min` and `torch.sym_max` swap their arguments, so numbers of the device are compared by tensors.
+    """
+
+    def chosen(first: Any, second: Any) -> Any:
+        live = next((each for each in (first, second) if isinstance(each, LiveNumber)), None)
+        numbers: list[torch.Tensor] = [
+            _torch.scalar_tensor(each, dtype=torch.float64) for each in (first, second)
+        ]
+        made: Any = torch.where(better(*reversed(numbers)), *reversed(numbers)).item()
+        if live is None or is_unknown(first) or is_unknown(second):
+            return made
+        return live.of(made, plain, second) if live is first else live.of(made, swapped(plain), first)
 
     def function(*given: Any, **options: Any) -> Any:
         if options or len(given) < 2 or not any(isinstance(each, torch.SymFloat) for each in given):
             return plain(*given, **options)
         result = given[0]
         for each in given[1:]:
-            result = sym(result, each)
+            symbolic = isinstance(result, torch.SymFloat) or isinstance(each, torch.SymFloat)
+            result = chosen(result, each) if symbolic else plain(result, each)
         return result
 
     return function
@@ -207,8 +218,8 @@ def python_functions() -> Generator[None]:
     """Let Python's own functions of numbers accept live numbers too, in any thread; for all others they stay unchanged."""
     names = ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tanh", "atan")
     replaced: list[tuple[Any, str, Any]] = [
-        (builtins, "min", _least(_torch.sym_min, min)),
-        (builtins, "max", _least(_torch.sym_max, max)),
+        (builtins, "min", _least(torch.lt, min)),
+        (builtins, "max", _least(torch.gt, max)),
         (math, "pow", _power(math.pow)),
         (torch.SymFloat, "__pow__", powered),
         (torch.SymFloat, "__rpow__", swapped(powered)),

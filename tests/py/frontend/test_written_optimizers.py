@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Callable, Iterable
 
 import pytest
 import torch
@@ -121,3 +123,44 @@ def test_refusal_names_the_line() -> None:
 def test_a_traced_rule_has_no_op_for_one_parameter() -> None:
     with pytest.raises(NotImplementedError, match="@step_update updates all parameters at once"):
         TracedRule("Lion", "step_update").advance({}, f32)
+
+
+CHOICES: dict[str, Callable[[float, float], float]] = {
+    "constant first": lambda norm, lr: max(1.0, norm),
+    "constant last": lambda norm, lr: max(norm, 1.0),
+    "least, constant first": lambda norm, lr: min(1.0, norm),
+    "least, constant last": lambda norm, lr: min(norm, 1.0),
+    "three": lambda norm, lr: max(0.01, norm, 0.5),
+    "number of the group first": lambda norm, lr: min(lr, norm),
+    "number of the group last": lambda norm, lr: max(norm, lr),
+}
+
+
+@pytest.mark.parametrize("choice", list(CHOICES.values()), ids=list(CHOICES))
+@pytest.mark.parametrize("factor", [1.0, math.nan, math.inf])
+def test_the_larger_number_is_pythons(choice: Callable[[float, float], float], factor: float) -> None:
+    """Beside a NaN, Python's `max` and `min` keep the first number."""
+
+    class Chosen(torch.optim.Optimizer):
+        def __init__(self, params: Iterable[torch.Tensor]):
+            super().__init__(params, {"lr": 0.1})
+
+        @torch.no_grad()
+        def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            for group in self.param_groups:
+                for p in group["params"]:
+                    norm = (p.grad.norm() * factor).item()
+                    p.sub_(p.grad, alpha=choice(norm, group["lr"]))
+
+    model = mlp(8, 6, 2).double()
+    other = copy.deepcopy(model)
+    ours, theirs = Chosen(model.parameters()), Chosen(other.parameters())
+    batch = regression(outputs=2, dtype=torch.float64)
+    step = compile_train_step(model, ours, loss_fn=mse, example=batch)
+    for _ in range(2):
+        step.train_step(batch)
+        theirs.zero_grad()
+        mse(other, batch).backward()
+        theirs.step()
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-12, equal_nan=True)

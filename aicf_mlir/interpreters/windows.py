@@ -104,13 +104,15 @@ def window_index(op: nn.WindowIndexOp, operands: Operands) -> Array:
 
 
 def window_route(op: nn.WindowRouteOp, operands: Operands) -> Array:
-    """Each window's dy added to the element that it names."""
+    """Each window's dy added to the element that it names; nowhere if there is no such element."""
     dy, index = operands
-    result = np.zeros((*dy.shape[:2], math.prod(op.sizes)))
+    size = math.prod(op.sizes)
+    result = np.zeros((*dy.shape[:2], size + 1))
     n, c = np.ogrid[: dy.shape[0], : dy.shape[1]]
     counts = (*dy.shape[:2], math.prod(dy.shape[2:]))
-    np.add.at(result, (n[..., None], c[..., None], index.reshape(counts)), dy.reshape(counts))
-    return result.reshape(shape_of(op.result))
+    named = np.where((index >= 0) & (index < size), index, size).reshape(counts)
+    np.add.at(result, (n[..., None], c[..., None], named), dy.reshape(counts))
+    return result[..., :-1].reshape(shape_of(op.result))
 
 
 MEANINGS: dict[type[Operation], Meaning] = {

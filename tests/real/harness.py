@@ -37,6 +37,9 @@ def judged(make: Make, device: str = "cpu") -> Result:
     """Train the case both ways on this device. An exception of eager torch is the case's own defect: it is a crash too."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = (
+        False  # torch rounds convolutions and recurrent layers to TF32 otherwise
+    )
     try:
         work = seeded(make, device)
         if work.draws:
@@ -75,7 +78,9 @@ def same_twice(make: Make, device: str) -> Result:
 
 
 def seeded(make: Make, device: str = "cpu") -> Work:
-    """The case anew, the same each time: its model and its batches on this device."""
+    """The case anew, the same each time: its model, its batches and the tensors that it makes on this device."""
+    if device != "cpu":
+        torch.set_default_device(device)
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002  # packages draw from it
     torch.manual_seed(0)

@@ -107,7 +107,14 @@ CASES: dict[str, Make] = {
     ),
     "iTransformer": lambda: trained(
         iTransformer(
-            num_variates=3, lookback_len=12, depth=2, dim=16, heads=2, dim_head=8, pred_length=(4, 6)
+            num_variates=3,
+            lookback_len=12,
+            depth=2,
+            dim=16,
+            heads=2,
+            dim_head=8,
+            pred_length=(4, 6),
+            flash_attn=False,
         ),
         lambda: {"x": torch.randn(4, 12, 3), "4": torch.randn(4, 4, 3), "6": torch.randn(4, 6, 3)},
         lambda m, b: m(b["x"], targets=(b["4"], b["6"])),

@@ -61,13 +61,13 @@ def text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 
-def indices(windows: Windows, sizes: Sequence[int], counts: Sequence[int]) -> Fill:
-    """For each window the number of one of its elements."""
+def indices(windows: Windows, sizes: Sequence[int]) -> Fill:
+    """For each window the number of one of its elements; for a window without any, how many elements there are."""
 
     def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        every = places(windows, sizes, counts).flatten(0, windows.rank - 1).numpy()
-        rows = every.reshape(every.shape[0], -1)
-        chosen = [rng.choice(column[column >= 0], shape[:2]) for column in rows.T]
+        every = places(windows, sizes, shape[2:]).flatten(0, windows.rank - 1).numpy()
+        own = [column[column >= 0] for column in every.reshape(every.shape[0], -1).T]
+        chosen = [rng.choice(each if len(each) else [math.prod(sizes)], shape[:2]) for each in own]
         return np.stack(chosen, -1).reshape(shape)
 
     return fill
@@ -108,10 +108,11 @@ def matrices(shape: Ints, relation: Windows, counts: Ints) -> Iterator[Sample]:
         return taken(x, relation, counts).permute(order)
 
     def folded(x: Any) -> Any:
-        where = places(relation, sizes, counts).flatten()
-        rows = x.movedim(rank + 1, 0).reshape(n, c, -1)[..., where >= 0]
-        zeros = torch.zeros(n, c, math.prod(sizes), dtype=x.dtype)
-        return zeros.index_add(2, where[where >= 0], rows).reshape(shape)
+        where = places(relation, sizes, x.shape[rank + 2 :]).flatten()
+        leading = (x.shape[rank + 1], x.shape[0])
+        rows = x.movedim(rank + 1, 0).reshape(*leading, -1)[..., where >= 0]
+        zeros = torch.zeros(*leading, math.prod(sizes), dtype=x.dtype)
+        return zeros.index_add(2, where[where >= 0], rows).reshape(*leading, *sizes)
 
     name = f"{text(shape)} {relation}"
     yield Sample(name, tensors(text(shape)), lambda x: nn.UnfoldOp(x, relation, counts), unfolded)
@@ -129,24 +130,23 @@ def sums(shape: Ints, relation: Windows, counts: Ints, turned: bool) -> Iterator
         x, *w = operands
         return nn.WindowSumOp(x, w[0] if w else None, given, size)
 
-    def inside() -> tuple[Any, Any, Any]:
+    def inside(sizes: Sequence[int], counts: Sequence[int]) -> tuple[Any, Any, Any]:
         """Every element in a window: its number, its position and its window. Nothing outside is multiplied."""
-        numbers = places(given, source, size).reshape(math.prod(given.kernel), -1)
+        numbers = places(given, sizes, counts).reshape(math.prod(given.kernel), -1)
         position, window = (numbers >= 0).nonzero(as_tuple=True)
         return numbers[position, window], position, window
 
     def reference(x: Any, *w: Any) -> Any:
-        element, position, window = inside()
+        element, position, window = inside(x.shape[2:], size)
         terms = x.flatten(2)[:, :, element] * (w[0].flatten(1)[:, position] if w else 1)
-        return (
-            torch.zeros(n, c, math.prod(size), dtype=x.dtype).index_add(2, window, terms).reshape(n, c, *size)
-        )
+        zeros = torch.zeros(*x.shape[:2], math.prod(size), dtype=x.dtype)
+        return zeros.index_add(2, window, terms).reshape(*x.shape[:2], *size)
 
     def weights(x: Any, dy: Any) -> Any:
-        element, position, window = inside()
+        element, position, window = inside(x.shape[2:], dy.shape[2:])
         terms = (x.flatten(2)[:, :, element] * dy.flatten(2)[:, :, window]).sum(0)
-        zeros = torch.zeros(c, math.prod(given.kernel), dtype=x.dtype)
-        return zeros.index_add(1, position, terms).reshape(c, *given.kernel)
+        zeros = torch.zeros(x.shape[1], math.prod(given.kernel), dtype=x.dtype)
+        return zeros.index_add(1, position, terms).reshape(x.shape[1], *given.kernel)
 
     x, w = text((n, c, *source)), text((c, *given.kernel))
     name = f"{x} {given}"
@@ -192,8 +192,9 @@ def extremes(shape: Ints, relation: Windows, counts: Ints) -> Iterator[Sample]:
     values, numbers = of_largest(relation, counts)
 
     def routed(dy: Any, index: Any) -> Any:
-        zeros = torch.zeros(n, c, math.prod(sizes), dtype=dy.dtype)
-        return zeros.scatter_add(2, index.flatten(2).long(), dy.flatten(2)).reshape(shape)
+        zeros = torch.zeros(*dy.shape[:2], math.prod(sizes) + 1, dtype=dy.dtype)
+        summed = zeros.scatter_add(2, index.flatten(2).long(), dy.flatten(2))
+        return summed[..., :-1].reshape(*dy.shape[:2], *sizes)
 
     name, small = f"{text(shape)} {relation}", text((n, c, *counts))
     yield Sample(name, tensors(text(shape)), lambda x: nn.WindowMaxOp(x, relation, counts), values)
@@ -210,5 +211,5 @@ def extremes(shape: Ints, relation: Windows, counts: Ints) -> Iterator[Sample]:
         (*tensors(small), f"{small}xi64"),
         lambda dy, index: nn.WindowRouteOp(dy, index, relation, sizes),
         routed,
-        {1: indices(relation, sizes, counts)},
+        {1: indices(relation, sizes)},
     )

@@ -29,10 +29,16 @@ __all__ = ["WindowIndexOp", "WindowMaxOp", "WindowRouteOp"]
 class ExtremeOp(ReducedOp, abc.ABC):
     """An op about the largest element of each window."""
 
-    def expect_elements(self) -> None:
-        """Refuse a relation that is no pool."""
-        if any(n != 1 for n in self.windows.spread):
-            raise VerifyException(f"expected a spread of 1, got {self.windows.spread}")
+    def expect_elements(self, sizes: Sequence[int], counts: Sequence[int]) -> None:
+        """Refuse a relation that is no pool of `sizes` elements into `counts` windows, of which each has an element."""
+        windows = self.windows
+        if any(n != 1 for n in windows.spread):
+            raise VerifyException(f"expected a spread of 1, got {windows.spread}")
+        for d, (size, count) in enumerate(zip(sizes, counts, strict=True)):
+            first = (n * windows.stride[d] - windows.low[d] for n in range(count))
+            ahead = [k * windows.dilation[d] for k in range(windows.kernel[d])]
+            if not all(any(0 <= at + k < size for k in ahead) for at in first):
+                raise VerifyException(f"a window of dimension {d} has no element")
 
 
 @irdl_op_definition
@@ -53,7 +59,7 @@ class WindowMaxOp(ExtremeOp, DifferentiableInterface):
     def inferred_type(self) -> AnyTensor:
         expect_float("x", self.x)
         shape = self.expect_windows(self.x, self.rank + 2)
-        self.expect_elements()
+        self.expect_elements(shape[2:], self.sizes)
         return with_shape(self.x, (*shape[:2], *self.sizes))
 
     @property
@@ -101,8 +107,9 @@ class WindowIndexOp(ExtremeOp):
 
     def inferred_type(self) -> AnyTensor:
         expect_float("x", self.x)
-        shape = (*self.expect_windows(self.x, self.rank + 2)[:2], *self.sizes)
-        self.expect_elements()
+        given = self.expect_windows(self.x, self.rank + 2)
+        self.expect_elements(given[2:], self.sizes)
+        shape = (*given[:2], *self.sizes)
         expect_type("largest", self.largest, with_shape(self.x, shape))
         return TensorType(i64, shape)
 
@@ -149,7 +156,7 @@ class WindowRouteOp(ExtremeOp, DifferentiableInterface):
         expect_float("dy", self.dy)
         expect_element("index", self.index, frozenset({"i64"}))
         shape = self.expect_windows(self.dy, self.rank + 2)
-        self.expect_elements()
+        self.expect_elements(self.sizes, shape[2:])
         expect_type("index", self.index, TensorType(i64, shape))
         return with_shape(self.dy, (*shape[:2], *self.sizes))
 

@@ -62,12 +62,12 @@ def text(shape: Sequence[int]) -> str:
 
 
 def indices(windows: Windows, sizes: Sequence[int]) -> Fill:
-    """For each window the number of one of its elements; for a window without any, how many elements there are."""
+    """For each window the number of one of its elements."""
 
     def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         every = places(windows, sizes, shape[2:]).flatten(0, windows.rank - 1).numpy()
-        own = [column[column >= 0] for column in every.reshape(every.shape[0], -1).T]
-        chosen = [rng.choice(each if len(each) else [math.prod(sizes)], shape[:2]) for each in own]
+        rows = every.reshape(every.shape[0], -1)
+        chosen = [rng.choice(column[column >= 0], shape[:2]) for column in rows.T]
         return np.stack(chosen, -1).reshape(shape)
 
     return fill
@@ -192,9 +192,9 @@ def extremes(shape: Ints, relation: Windows, counts: Ints) -> Iterator[Sample]:
     values, numbers = of_largest(relation, counts)
 
     def routed(dy: Any, index: Any) -> Any:
-        zeros = torch.zeros(*dy.shape[:2], math.prod(sizes) + 1, dtype=dy.dtype)
+        zeros = torch.zeros(*dy.shape[:2], math.prod(sizes), dtype=dy.dtype)
         summed = zeros.scatter_add(2, index.flatten(2).long(), dy.flatten(2))
-        return summed[..., :-1].reshape(*dy.shape[:2], *sizes)
+        return summed.reshape(*dy.shape[:2], *sizes)
 
     name, small = f"{text(shape)} {relation}", text((n, c, *counts))
     yield Sample(name, tensors(text(shape)), lambda x: nn.WindowMaxOp(x, relation, counts), values)

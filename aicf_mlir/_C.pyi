@@ -142,10 +142,10 @@ class Launch(TypedDict):
     after: NotRequired[Sequence[int]]
     """Positions of the launches that must be complete before this one."""
     branch: NotRequired[int]
-    once: NotRequired[bool]
+    first_step_only: NotRequired[bool]
     """Of a captured graph; 0 if it is left out."""
     workspace: tuple[str, int, int] | None
-    unless: NotRequired[Slot | None]
+    predicate: NotRequired[Slot | None]
     """The status: where its first number is not 0 the launch does nothing."""
     code: NotRequired[Code | None]
     """Of a generated kernel, with the id of the launch."""

@@ -1,12 +1,12 @@
 """Every scalar of a step, its origin and its state: no value that a user may want to change is frozen unseen.
 
-    meta       an argument that the host writes before each step: hyperparameters, and values made meta slots by name
-    guarded    a Python value that the trace has read; the step refuses to run when it has changed
-    literal    a number that is written in the user's line, or a tensor of them
-    computed   made from literals, shapes and guarded values: by Python, or by the compiler (the 1.0 where backward starts)
-    default    an attribute with the value that the op has where nobody gives one
+    host_scalar  an argument that the host writes before each step: hyperparameters, and Python numbers named with `meta=`
+    guarded      a Python value that the trace has read; the step refuses to run when it has changed
+    literal      a number that is written in the user's line, or a tensor of them
+    computed     made from literals, shapes and guarded values: by Python, or by the compiler (the 1.0 where backward starts)
+    default      an attribute with the value that the op has where nobody gives one
 
-A constant without a source line is none of these and is refused, as is a hyperparameter of an update that is no meta argument.
+A constant without a source line is none of these and is refused, as is a hyperparameter of an update that is no host scalar.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, parse_groups
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
 from aicf_mlir.ir.locations import origin
 from aicf_mlir.ir.signature import argument_labels
-from aicf_mlir.optimizers import LAUNCHES, METAS, VECTORS
+from aicf_mlir.optimizers import HOST_SCALARS, LAUNCHES, VECTORS
 from aicf_mlir.optimizers.advance import AdvanceOp
 from aicf_mlir.optimizers.op import HYPERPARAMETER, OptimOp
 from aicf_mlir.optimizers.pointwise import ScalarsOp
@@ -60,7 +60,7 @@ def scalars(
     """The scalars of the functions in `module`, of any stage above the plan.
 
     `guarded` holds the Python values that the trace has read, by path; `live` has the names of the buffers that are Python
-    numbers made meta slots. Raises VerifyException at the first scalar that is frozen
+    numbers made host scalars. Raises VerifyException at the first scalar that is frozen
     without a known source.
     """
     watched = {path: value for path, value in (guarded or {}).items() if _is_number(value)}
@@ -76,17 +76,17 @@ def scalars(
 
 
 def check_update(op: Operation) -> None:
-    """Raise VerifyException if an update reads a hyperparameter that is no meta argument of the step."""
+    """Raise VerifyException if an update reads a hyperparameter that is no host scalar of the step."""
     if isinstance(op, LaunchOp):
         _check_launch(op)
     for name, value in _hyperparameters(op):
-        if isinstance(value, BlockArgument) and _role(value) in ("", "meta", "state"):
+        if isinstance(value, BlockArgument) and _role(value) in ("", "host_scalar", "state"):
             continue
         if isinstance(value, OpResult) and isinstance(value.op, AdvanceOp | ScalarsOp | kernel.AdvanceOp):
             continue
         _refuse(
             op,
-            f"expected {name} to be a meta argument, which follows the param group, got {_describe(value)}: "
+            f"expected {name} to be a host scalar, which follows the param group, got {_describe(value)}: "
             "a hyperparameter that is baked in would ignore the optimizer",
         )
 
@@ -97,13 +97,13 @@ def _hyperparameters(op: Operation) -> Iterator[tuple[str, SSAValue]]:
         for name, definition in op.get_irdl_definition().operands:
             value: Any = getattr(op, name)
             if type(definition) is OperandDef:
-                if name in METAS:
+                if name in HOST_SCALARS:
                     yield name, value
             elif type(definition) is VarOperandDef:
                 yield from ((f"an operand of {name}", v) for v in value if _is_from_host(v))
     elif isinstance(op, KernelOp) and op.op_name in LAUNCHES:
         for name, values in op.ins.items():
-            if name in METAS | VECTORS:
+            if name in HOST_SCALARS | VECTORS:
                 yield from ((name, value) for value in values if _is_from_host(value))
 
 
@@ -119,7 +119,7 @@ def _check_launch(launch: LaunchOp) -> None:
     read = [
         (operand, name)
         for operand, names in launch.ins.items()
-        if operand in METAS | VECTORS
+        if operand in HOST_SCALARS | VECTORS
         for name in names
     ]
     for operand, name in read:
@@ -127,8 +127,8 @@ def _check_launch(launch: LaunchOp) -> None:
         if slot is not None and slot.role.data == "const":
             _refuse(
                 launch,
-                f"@{launch.symbol} reads the constant @{name} as {operand}; expected a meta slot, which follows the param group: "
-                "a hyperparameter that is baked in would ignore the optimizer",
+                f"@{launch.symbol} reads the constant @{name} as {operand}; expected a host scalar, which follows the param"
+                " group: a hyperparameter that is baked in would ignore the optimizer",
             )
 
 
@@ -147,13 +147,13 @@ def _describe(value: SSAValue) -> str:
 
 
 def _arguments(function: func.FuncOp, live: Collection[str]) -> Iterator[Scalar]:
-    """Meta arguments, and tensors of literals."""
+    """Host scalars, and tensors of literals."""
     for argument, label in zip(function.args, argument_labels(function), strict=True):
         users = [use.operation for use in argument.uses]
-        if label.role == "meta":
-            yield Scalar(label.name, "live", "meta", "the optimizer or the host", _names(users))
+        if label.role == "host_scalar":
+            yield Scalar(label.name, "live", "host_scalar", "the optimizer or the host", _names(users))
         elif label.role == "buffer" and label.name in live:
-            yield Scalar(label.name, "live", "meta", "Python", _names(users))
+            yield Scalar(label.name, "live", "host_scalar", "Python", _names(users))
         elif label.is_literal:
             sources = [source for op in users if (source := _source(op))]
             where = sources[0] if sources else "the model"

@@ -2,7 +2,7 @@
 
     [{kind = "adam", params = ["0.weight", "0.bias"], amsgrad = false, decoupled = true, maximize = false}]
 
-It tells which update is compiled in; values that may change between steps are meta arguments of the function.
+It tells which update is compiled in; values that may change between steps are host scalars of the function.
 """
 
 from __future__ import annotations

@@ -151,11 +151,11 @@ def called_by(functions: Mapping[str, types.FunctionType]) -> list[Read]:
             continue
         seen.add(id(function))
         path = f"{function.__module__}.{function.__qualname__}"
-        note(Read(path, "code", function, may_be_meta=False, is_code=True))
+        note(Read(path, "code", function, may_be_host_scalar=False, is_code=True))
         if id(function) not in first and not is_followed(function):
             continue
         for lookup in lookups(function):
-            note(Read(lookup.path, "item", lookup.owner, lookup.name, may_be_meta=False, is_code=True))
+            note(Read(lookup.path, "item", lookup.owner, lookup.name, may_be_host_scalar=False, is_code=True))
             value = lookup.value()
             if is_a(value, types.FunctionType) and not is_users_file(value.__code__.co_filename):
                 pending.append(value)

@@ -62,7 +62,7 @@ def values_read(
             f"model.{tensors[tensor]}" if tensor in tensors else named.path(tensor) if named else "",
             "values",
             tensor,
-            may_be_meta=False,
+            may_be_host_scalar=False,
         )
         for tensor in sources
     ]
@@ -79,7 +79,9 @@ def _reads(place: VisitedPlace, names: Names, mentioned: frozenset[str]) -> Iter
             read = Read(names.name(place), "item", owner, key, mentioned)
             value = read.value()
             is_code = value is ABSENT or is_a(value, CODE) or key in STRUCTURE or key.endswith("_hooks")
-            yield Read(read.path, "item", owner, key, mentioned, may_be_meta=not is_code, is_code=is_code)
+            yield Read(
+                read.path, "item", owner, key, mentioned, may_be_host_scalar=not is_code, is_code=is_code
+            )
         case "item":
             yield Read(names.path(owner), "items", owner, mentioned=mentioned)
         case "class":
@@ -91,17 +93,24 @@ def _reads(place: VisitedPlace, names: Names, mentioned: frozenset[str]) -> Iter
         case "context":
             yield Read(names.path(owner), "context", owner, mentioned=mentioned)
         case "code":
-            yield Read(names.name(place), "code", owner, mentioned=mentioned, may_be_meta=False, is_code=True)
+            yield Read(
+                names.name(place), "code", owner, mentioned=mentioned, may_be_host_scalar=False, is_code=True
+            )
         case "object":
             yield Read(
-                names.path(owner), "object", owner, mentioned=mentioned, may_be_meta=False, is_code=True
+                names.path(owner),
+                "object",
+                owner,
+                mentioned=mentioned,
+                may_be_host_scalar=False,
+                is_code=True,
             )
             yield _of_type(cast("type[Any]", type(owner)), mentioned)
         case "content":
             if (kind := _kind_of(owner)) is not None:
                 yield Read(names.path(owner), kind, owner, mentioned=mentioned)
         case "setting" if is_setting(owner):
-            yield Read(f"{names.path(owner)}()", "setting", owner, may_be_meta=False)
+            yield Read(f"{names.path(owner)}()", "setting", owner, may_be_host_scalar=False)
         case _:
             pass
 
@@ -117,7 +126,7 @@ def _kind_of(owner: Any) -> Any:
 
 
 def _of_type(kind: type, mentioned: frozenset[str]) -> Read:
-    return Read(kind.__name__, "type", kind, mentioned=mentioned, may_be_meta=False, is_code=True)
+    return Read(kind.__name__, "type", kind, mentioned=mentioned, may_be_host_scalar=False, is_code=True)
 
 
 def _is_tracers(place: VisitedPlace) -> bool:

@@ -99,8 +99,8 @@ class Read:
     """The key of an item, class or slot."""
     mentioned: AbstractSet[str] = frozenset()
     """The names and strings in the code that ran: a key of `items` that is not among them is rarely read."""
-    may_be_meta: bool = True
-    """True if a number in the place can be made a meta slot by its name."""
+    may_be_host_scalar: bool = True
+    """True if a number in the place can be made a host scalar by its name."""
     is_code: bool = False
     """True if the place holds code rather than a value."""
 

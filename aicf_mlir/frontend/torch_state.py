@@ -41,8 +41,8 @@ def default_device() -> torch.device | None:
 def read_by_every_step() -> list[Read]:
     """Return the state that C code reads, which no name in the user's code shows."""
     return [
-        Read("torch.get_default_dtype()", "setting", torch.get_default_dtype, may_be_meta=False),
-        Read("torch.get_default_device()", "setting", default_device, may_be_meta=False),
+        Read("torch.get_default_dtype()", "setting", torch.get_default_dtype, may_be_host_scalar=False),
+        Read("torch.get_default_device()", "setting", default_device, may_be_host_scalar=False),
     ]
 
 

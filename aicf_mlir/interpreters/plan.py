@@ -45,7 +45,7 @@ def run_plan(plan: ModuleOp | ProgramOp, arenas: Mapping[str, bytearray]) -> Non
         if slot.value is not None:
             tensors[symbol][...] = round_to(np.asarray(slot.value.value.data), slot.spec[0])
     for launch in program.launches:
-        if launch.status is not None and tensors[launch.status].flat[0] != 0:
+        if launch.predicate_slot is not None and tensors[launch.predicate_slot].flat[0] != 0:
             continue
         inputs = [tensors[name] for name in launch.reads]
         output_types = [slots[name].spec for name in launch.writes]
@@ -73,7 +73,7 @@ def evaluate_plan(
             constant = round_to(np.asarray(slot.value.value.data), slot.spec[0])
             held[symbol] = arithmetic.round(widen(np.full(slot.spec[1], constant)), slot.spec[0])
     for launch in program.launches:
-        if launch.status is not None and held[launch.status].flat[0] != 0:
+        if launch.predicate_slot is not None and held[launch.predicate_slot].flat[0] != 0:
             continue
         inputs = [_seen(held[slots[name].root], slots[name]) for name in launch.reads]
         output_types = [slots[name].spec for name in launch.writes]

@@ -50,7 +50,7 @@ ROLE_TABLE: tuple[Role, ...] = (
     Role("param", Access.UPDATED, True, True, Saved.WHOLE, "trained by the optimizer"),
     Role("buffer", Access.UPDATED, True, True, Saved.CHANGED, "of the model, not trained; may be updated"),
     Role("state", Access.UPDATED, True, True, Saved.WHOLE, "kept by the optimizer"),
-    Role("meta", Access.UPDATED, True, True, Saved.WHOLE, "scalars that the host may write"),
+    Role("host_scalar", Access.UPDATED, True, True, Saved.WHOLE, "scalars that the host may write"),
     Role(
         STATUS,
         Access.UPDATED,

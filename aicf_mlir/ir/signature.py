@@ -3,8 +3,8 @@
     func.func @step(%w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "0.weight"}, ...)
         -> (tensor<f32> {aicf.role = "loss", aicf.name = "loss"}, ...)
 
-Role and name together identify an argument: a parameter, a batch entry and a meta may all be called "lr". An update then names
-with aicf.of the role that it replaces.
+Role and name together identify an argument: a parameter, a batch entry and a host scalar may all be called "lr". An update then
+names with aicf.of the role that it replaces.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.expect import FLOAT_NAMES, is_float_type
+from aicf_mlir.ir.renamed import if_renamed
 from aicf_mlir.ir.roles import ARGUMENT_ROLES, KEPT_ROLES, STATUS
 
 ROLE = "aicf.role"
@@ -83,7 +84,7 @@ class Label:
 
 
 STATUS_LABEL = Label(STATUS, "failed")
-"""The label of a status that AICF adds: a launch runs `unless @failed`."""
+"""The label of a status that AICF adds: a launch runs `predicate not @failed`."""
 
 
 def _text(attribute: Attribute | None) -> str:
@@ -280,7 +281,9 @@ def _verify_status(where: str, type: Attribute, labels: Sequence[Label]) -> None
 
 def _verify_label(where: str, label: Label, roles: Sequence[str]) -> None:
     if label.role and label.role not in roles:
-        raise VerifyException(f'{where}: expected {ROLE} to be one of {", ".join(roles)}, got "{label.role}"')
+        raise VerifyException(
+            f'{where}: expected {ROLE} to be one of {", ".join(roles)}, got "{label.role}"{if_renamed(label.role)}'
+        )
     if label.role and label.role != "loss" and not label.name:
         raise VerifyException(f'{where}: expected an {NAME} beside {ROLE} = "{label.role}", got none')
 

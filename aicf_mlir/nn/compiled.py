@@ -61,7 +61,7 @@ class CompiledMethods(torch.nn.Module):
         self.compiled_step.reset()
 
     def snapshot(self) -> Snapshot:
-        """A copy of parameters, optimizer state and meta slots."""
+        """A copy of parameters, optimizer state and host scalars."""
         return self.compiled_step.snapshot()
 
     def restore(self, snapshot: Snapshot) -> None:

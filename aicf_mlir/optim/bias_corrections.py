@@ -39,7 +39,7 @@ class BiasCorrection:
                 meta[slot] = value
 
     def _slots(self, optimizer: Any) -> tuple[Hyperparameters, list[str]]:
-        """The meta slots of the step, and which of them are this correction of the optimizer's own groups."""
+        """The host scalars of the step, and which of them are this correction of the optimizer's own groups."""
         reference: weakref.ref[CompiledTrainStep] | None = getattr(optimizer, "_aicf_step", None)
         step = None if reference is None else reference()
         slots = [] if step is None else step.meta.named(self._name, optimizer)

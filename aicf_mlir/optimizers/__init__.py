@@ -74,7 +74,7 @@ UPDATES = {rule.OP.LAUNCH: rule for rule in LAUNCHED}
 LAUNCHES = frozenset(op.LAUNCH for op in LAUNCHED_OPS)
 """Every launch of an optimizer that the runtime has a kernel of."""
 
-METAS = frozenset(name for rule in RULES for name in rule.complete().metas)
+HOST_SCALARS = frozenset(name for rule in RULES for name in rule.complete().host_scalars)
 """The hyperparameters of all, with pins and corrections."""
 
 EXAMPLES = {name: value for rule in RULES for name, value in rule.examples().items()}
@@ -83,7 +83,7 @@ EXAMPLES = {name: value for rule in RULES for name, value in rule.examples().ite
 COUNTERS = frozenset(name for rule in RULES for name in rule.complete().counters)
 """The counters: torch keeps a number for each parameter, and a step keeps a vector for each group."""
 
-VECTORS = frozenset({*COUNTERS, *(name for rule in RULES for name in rule.complete().written_metas)})
+VECTORS = frozenset({*COUNTERS, *(name for rule in RULES for name in rule.complete().written_scalars)})
 """The slots with an element for each parameter of a group."""
 
 CORRECTIONS = tuple(dict.fromkeys(row.name for rule in RULES for row in rule.CORRECTIONS))

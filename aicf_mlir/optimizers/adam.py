@@ -205,9 +205,14 @@ class Adam(LaunchedRule):
         return ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if self.amsgrad else ()))
 
     def update(
-        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue], index: int
+        self,
+        p: SSAValue,
+        g: SSAValue,
+        states: Sequence[SSAValue],
+        arguments: Mapping[str, SSAValue],
+        index: int,
     ) -> Operation:
-        given = [meta[name] for name in (*self.hyperparameters, *self.written_metas)]
+        given = [arguments[name] for name in (*self.hyperparameters, *self.written_scalars)]
         flags = {"decoupled": self.decoupled, "maximize": self.maximize}
         return AdamOp(p, g, states, given, index, **flags)
 

@@ -27,7 +27,7 @@ class Correction:
     beta: str
     """The hyperparameter that it follows from."""
     pin: str
-    """The meta argument that is NaN, or the value for the whole group."""
+    """The host scalar that is NaN, or the value for the whole group."""
 
     @staticmethod
     def free(beta: Any, steps: Any) -> Any:

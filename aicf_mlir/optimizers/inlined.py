@@ -19,13 +19,13 @@ from aicf_mlir.ir.signature import (
 )
 from aicf_mlir.optimizers.values import Values
 
-ADDED = ("state", "meta")
+ADDED = ("state", "host_scalar")
 """The roles of the values that the step gets as new arguments; a parameter is there already, and an input is its gradient."""
 
 
 def inline_update(values: Values, symbol: str, gradients: Mapping[str, SSAValue], before: Operation) -> None:
     """
-    Add the ops of @`symbol` before an op, and its states and metas to the arguments.
+    Add the ops of @`symbol` before an op, and its states and host scalars to the arguments.
 
     Raises VerifyException for a symbol or an argument that there is not.
     """

@@ -29,9 +29,9 @@ class LaunchedRule(UpdateRule):
 
     OP: ClassVar[type[LaunchedOp]]
 
-    def advance(self, meta: Mapping[str, SSAValue], element: Attribute) -> Operation:
+    def advance(self, arguments: Mapping[str, SSAValue], element: Attribute) -> Operation:
         read = (*(row.beta for row in self.CORRECTIONS), *(row.pin for row in self.CORRECTIONS))
-        return AdvanceOp(meta[STEP], [meta[name] for name in read])
+        return AdvanceOp(arguments[STEP], [arguments[name] for name in read])
 
     @classmethod
     def launch(cls) -> Schema:

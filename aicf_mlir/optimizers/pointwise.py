@@ -71,13 +71,18 @@ class PointwiseRule(UpdateRule):
     def advanced(self) -> tuple[str, ...]:
         return (*self.counters, *self.scalars)
 
-    def advance(self, meta: Mapping[str, SSAValue], element: Attribute) -> Operation:
-        return ScalarsOp(self, [meta[name] for name in (*self.counters, *self.hyperparameters)], element)
+    def advance(self, arguments: Mapping[str, SSAValue], element: Attribute) -> Operation:
+        return ScalarsOp(self, [arguments[name] for name in (*self.counters, *self.hyperparameters)], element)
 
     def update(
-        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue], index: int
+        self,
+        p: SSAValue,
+        g: SSAValue,
+        states: Sequence[SSAValue],
+        arguments: Mapping[str, SSAValue],
+        index: int,
     ) -> Operation:
-        return UpdateOp(self, [p, g, *states, *(meta[name] for name in self.scalars)], index)
+        return UpdateOp(self, [p, g, *states, *(arguments[name] for name in self.scalars)], index)
 
 
 @lru_cache(maxsize=256)

@@ -80,7 +80,7 @@ class Flag:
 class UpdateRule(abc.ABC):
     """The update of a parameter by one kind of optimizer. The fields of a subclass are its flags in `aicf.optimizer`.
 
-    A rule names the arguments that the update needs and builds its ops; `meta` maps those names to values.
+    A rule names the arguments that the update needs and builds its ops; `arguments` maps those names to values.
     """
 
     KIND: ClassVar[str]
@@ -162,7 +162,7 @@ class UpdateRule(abc.ABC):
 
     @classmethod
     def examples(cls) -> dict[str, float]:
-        """A value for each meta argument."""
+        """A value for each host scalar."""
         given = {slot: value for setting in cls.SETTINGS for slot, value in setting.examples.items()}
         for row in cls.CORRECTIONS:
             given |= {row.pin: float("nan"), row.name: 1.0}
@@ -174,14 +174,14 @@ class UpdateRule(abc.ABC):
         return self.setting_slots()
 
     @property
-    def metas(self) -> tuple[str, ...]:
-        """The names of a group's meta arguments."""
+    def host_scalars(self) -> tuple[str, ...]:
+        """The names of a group's host scalars."""
         pins = (row.pin for row in self.CORRECTIONS)
-        return (*self.hyperparameters, *pins, *self.written_metas)
+        return (*self.hyperparameters, *pins, *self.written_scalars)
 
     @property
-    def written_metas(self) -> tuple[str, ...]:
-        """The metas that `advance` computes for each parameter: its results after the counters."""
+    def written_scalars(self) -> tuple[str, ...]:
+        """The host scalars that `advance` computes for each parameter: its results after the counters."""
         return tuple(row.name for row in self.CORRECTIONS)
 
     @property
@@ -191,7 +191,7 @@ class UpdateRule(abc.ABC):
 
     @property
     def counts_steps(self) -> bool:
-        """True if the update depends on the number of steps; `meta` then has "step", the advanced counters."""
+        """True if the update depends on the number of steps; `arguments` then has "step", the advanced counters."""
         return True
 
     @property
@@ -200,9 +200,9 @@ class UpdateRule(abc.ABC):
         return (STEP, *self.VECTORS) if self.counts_steps else ()
 
     def group_slots(self, group: int) -> list[OptimizerSlot]:
-        """The slots of a param group as a whole: metas, then the counters."""
-        metas = [OptimizerSlot(group, name) for name in self.metas]
-        return metas + [OptimizerSlot(group, name, counts=True) for name in self.counters]
+        """The slots of a param group as a whole: host scalars, then the counters."""
+        scalars = [OptimizerSlot(group, name) for name in self.host_scalars]
+        return scalars + [OptimizerSlot(group, name, counts=True) for name in self.counters]
 
     def state_slots(self, group: int, param: str) -> list[OptimizerSlot]:
         """The slots of a parameter."""
@@ -211,20 +211,25 @@ class UpdateRule(abc.ABC):
     # ---- its update ----
 
     @abc.abstractmethod
-    def advance(self, meta: Mapping[str, SSAValue], element: Attribute) -> Operation:
+    def advance(self, arguments: Mapping[str, SSAValue], element: Attribute) -> Operation:
         """The op that counts the step, once per group; `element` is f64 if that is the type of a parameter, else f32.
 
-        Its results replace the `counters`, then the `written_metas`; others are only read, by `update`.
+        Its results replace the `counters`, then the `written_scalars`; others are only read, by `update`.
         """
 
     @property
     def advanced(self) -> tuple[str, ...]:
         """The names of all its results."""
-        return (*self.counters, *self.written_metas)
+        return (*self.counters, *self.written_scalars)
 
     @abc.abstractmethod
     def update(
-        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue], index: int
+        self,
+        p: SSAValue,
+        g: SSAValue,
+        states: Sequence[SSAValue],
+        arguments: Mapping[str, SSAValue],
+        index: int,
     ) -> Operation:
         """The op that updates parameter `index` of the group; its results replace p and then `states`."""
 

@@ -181,12 +181,17 @@ class Sgd(LaunchedRule):
         return self.momentum
 
     def update(
-        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue], index: int
+        self,
+        p: SSAValue,
+        g: SSAValue,
+        states: Sequence[SSAValue],
+        arguments: Mapping[str, SSAValue],
+        index: int,
     ) -> Operation:
-        lr, weight_decay = meta["lr"], meta["weight_decay"]
+        lr, weight_decay = arguments["lr"], arguments["weight_decay"]
         if not self.momentum:
             return SgdOp(p, g, lr, weight_decay, maximize=self.maximize)
-        momentum = [*states, meta["momentum"], meta["dampening"], meta[STEP]]
+        momentum = [*states, arguments["momentum"], arguments["dampening"], arguments[STEP]]
         flags = {"nesterov": self.nesterov, "maximize": self.maximize}
         return SgdOp(p, g, lr, weight_decay, momentum, index, **flags)
 

@@ -22,9 +22,9 @@ class OptimizerSlot:
     """True if it is a vector with a number of each parameter's state."""
 
     @property
-    def role(self) -> Literal["meta", "state"]:
+    def role(self) -> Literal["host_scalar", "state"]:
         """The role of the argument."""
-        return "state" if self.owner is not None or self.counts or self.name == STEP else "meta"
+        return "state" if self.owner is not None or self.counts or self.name == STEP else "host_scalar"
 
     @property
     def slot(self) -> str:

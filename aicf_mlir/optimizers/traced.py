@@ -104,11 +104,16 @@ class TracedRule(UpdateRule):
             "states": {param: list(names) for param, names in self.kept.items()},
         }
 
-    def advance(self, meta: Mapping[str, SSAValue], element: Attribute) -> Operation:
+    def advance(self, arguments: Mapping[str, SSAValue], element: Attribute) -> Operation:
         self._refuse()
 
     def update(
-        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue], index: int
+        self,
+        p: SSAValue,
+        g: SSAValue,
+        states: Sequence[SSAValue],
+        arguments: Mapping[str, SSAValue],
+        index: int,
     ) -> Operation:
         self._refuse()
 

@@ -21,7 +21,7 @@ FLAGS = (
     "apply-optimizer",
     "skip-overflow",
     "average-weights",
-    "verify-host-meta",
+    "verify-host-scalars",
     "keep-scores",
     "decompose",
     "lower",

@@ -60,10 +60,10 @@ class ApplyOptimizerPass(_Chosen):
     Turn the gradients among the results of every function into updates of its parameters.
 
     The param groups come from the function attribute `aicf.optimizer`; without it, one group of all
-    parameters follows from the options. New arguments follow the existing ones, group by group: its metas,
+    parameters follows from the options. New arguments follow the existing ones, group by group: its host scalars,
     then its states. So do the updates among the results. A parameter without a gradient is left alone: no
     state, no update, and no place in the step counters and bias corrections, which have an element for each
-    updated parameter of the group. Group k > 0 marks its metas and counters with `.k`. For groups of kind "traced", the
+    updated parameter of the group. Group k > 0 marks its host scalars and counters with `.k`. For groups of kind "traced", the
     private function that they name is put in its place, and is gone.
     In a function with train.update each of these gives way to the updates of the parameters that it names, group by group; two of
     the same parameters are two steps of their optimizer. A function with an empty attribute updates its parameters itself.
@@ -205,18 +205,20 @@ class GroupUpdate:
     def emit(self, params: Sequence[str], gradients: Mapping[str, SSAValue]) -> None:
         """Add the update of `params`."""
         builder, now = Builder(InsertPoint.before(self.before)), self.values.now
-        written, counters = self.rule.written_metas, self.rule.counters
+        written, counters = self.rule.written_scalars, self.rule.counters
         types = {
             **dict.fromkeys(written, TensorType(f64, [len(params)])),
             **dict.fromkeys(counters, TensorType(f32, [len(params)])),
         }
         slots = {slot.name: slot for slot in self.rule.group_slots(self.index)}
-        meta = {name: self.argument(slot, types.get(name, HYPERPARAMETER)) for name, slot in slots.items()}
+        arguments = {
+            name: self.argument(slot, types.get(name, HYPERPARAMETER)) for name, slot in slots.items()
+        }
         if counters:
             wide = any(element_type(now["param", param]) == f64 for param in params)
-            advance = builder.insert(self.rule.advance(meta, f64 if wide else f32))
+            advance = builder.insert(self.rule.advance(arguments, f64 if wide else f32))
             advance.location = self.values.function.location
-            meta |= zip(self.rule.advanced, advance.results, strict=True)
+            arguments |= zip(self.rule.advanced, advance.results, strict=True)
             replaced = [slots[name].key for name in (*counters, *written)]
             self.replace(replaced, advance.results[: len(replaced)])
             for name, value in list(zip(self.rule.advanced, advance.results, strict=True))[len(replaced) :]:
@@ -225,7 +227,7 @@ class GroupUpdate:
             value, gradient = now["param", param], gradients[param]
             kept = self.rule.state_slots(self.index, param)
             states = [self.argument(slot, value.type) for slot in kept]
-            update = builder.insert(self.rule.update(value, gradient, states, meta, index))
+            update = builder.insert(self.rule.update(value, gradient, states, arguments, index))
             if isinstance(gradient, OpResult):
                 update.location = gradient.op.location
             self.replace([("param", param), *(slot.key for slot in kept)], update.results)

@@ -34,7 +34,7 @@ from aicf_mlir.optimizers.slots import OptimizerSlot
 from aicf_mlir.passes.autodiff import refuse
 
 MAX_NORM, MAX_VALUE = "clip_grad_norm", "clip_grad_value"
-"""The names of the limits among the metas."""
+"""The names of the limits among the host scalars."""
 
 EXAMPLES = {MAX_NORM: 1.0, MAX_VALUE: 1.0}
 """The limits that tools use if a text gives none: 0 would train nothing."""
@@ -51,7 +51,7 @@ class ClipGradientsPass(ModulePass):
     """Put gradients within limits in the place of the gradients among the results of every function.
 
     Only gradients that the optimizer uses are limited: the ones of its param groups in `aicf.optimizer`, or all without that
-    attribute. The limits are metas, new last arguments. With `value` each element is clamped to -clip_grad_value and
+    attribute. The limits are host scalars, new last arguments. With `value` each element is clamped to -clip_grad_value and
     clip_grad_value. With `norm`, after that, all gradients are multiplied by min(clip_grad_norm / (norm + 1e-6), 1). The norm is
     that of all their elements together, in f32, or in f64 if one of them is f64. It is a new result, the output "grad_norm".
 
@@ -127,9 +127,9 @@ class Clipping(Emitter):
         self.function = function
 
     def limit(self, name: str) -> SSAValue:
-        """A new meta."""
-        self.expect_new("a meta", name, ("meta", name) in argument_keys(self.function))
-        argument = append_argument(self.function, HYPERPARAMETER, Label("meta", name))
+        """A new host scalar."""
+        self.expect_new("a host_scalar", name, ("host_scalar", name) in argument_keys(self.function))
+        argument = append_argument(self.function, HYPERPARAMETER, Label("host_scalar", name))
         argument.name_hint = name
         return argument
 

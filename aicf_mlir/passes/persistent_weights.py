@@ -74,7 +74,7 @@ class Keeper:
                 kept.update(written)
         for launch, casts in found.items():
             if lasting := [cast for cast in casts if cast in kept]:
-                self.make_once(launch, lasting)
+                self.run_in_first_step_only(launch, lasting)
         used = {name for launch in self.program.launches for name in launch.touched}
         for name, slot in list(self.slots.items()):
             if name not in before and name not in used:  # an alias for an update that was not made
@@ -193,7 +193,7 @@ class Keeper:
         )
         given = counts if launch.counts is not None else None
         new = LaunchOp(
-            symbol, "", launch.op.data, reads, writes, values, given, launch.scratch, launch.status
+            symbol, "", launch.op.data, reads, writes, values, given, launch.scratch, launch.predicate_slot
         )
         new.location = launch.location
         use = use_of(new, self.slots)
@@ -216,7 +216,7 @@ class Keeper:
         old.detach()
         old.erase()
 
-    def make_once(self, launch: LaunchOp, lasting: Sequence[Cast]) -> None:
+    def run_in_first_step_only(self, launch: LaunchOp, lasting: Sequence[Cast]) -> None:
         """Turn the results of `lasting` into copies, and leave the other casts of the launch to another one."""
         results = {cast.result for cast in lasting}
         for slot in self.slots.values():

@@ -1,7 +1,7 @@
 """Small products read weights, moments and older activations while the launch before them still runs.
 
 In a chain of short launches each waits for the one before, and then for memory. Values that the one before does not write are
-there already (`dialects/plan/ahead.py`). So a product with a panel for a value reads it before its wait, on GPUs that start a
+there already (`dialects/plan/ahead.py`). So a small product reads such operands before its wait, on GPUs that start a
 kernel early.
 """
 

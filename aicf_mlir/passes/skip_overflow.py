@@ -31,7 +31,7 @@ from aicf_mlir.passes.scale_loss import FINITE
 
 @dataclass(frozen=True)
 class SkipOverflowPass(ModulePass):
-    """Let every update of a parameter, state or meta be the old value where the output "all_finite" of scale-loss is false.
+    """Let every update of a parameter, state or host scalar be the old value where "all_finite" of scale-loss is false.
 
     The pass belongs after apply-optimizer. The output is gone afterwards. Counters of steps are among the updates, so that a
     skipped step does not count.

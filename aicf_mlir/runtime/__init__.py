@@ -1,1 +1,1 @@
-"""The runtime: it turns a plan into a bound, running step with arenas, meta slots and snapshots."""
+"""The runtime: it turns a plan into a bound, running step with arenas, host scalars and snapshots."""

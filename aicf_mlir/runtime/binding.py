@@ -1,4 +1,4 @@
-"""Binding of plans and the user's tensors to the parts of a running step: memory, executors, meta slots, optimizer state."""
+"""Binding of plans and the user's tensors to the parts of a running step: memory, executors, host scalars, optimizer state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The file of a checkpoint: named tensors and a description in the safetensors layout, under one SHA-256.
 
     u64      length of the header in bytes, little endian
-    header   {"__metadata__":{"format":"aicf.checkpoint","sha256":"<64 hex digits>","version":"1","description":"<JSON>"},
+    header   {"__metadata__":{"format":"aicf.checkpoint","sha256":"<64 hex digits>","version":"2","description":"<JSON>"},
               "param/0.weight":{"dtype":"F32","shape":[16,8],"data_offsets":[0,512]},…}, padded with spaces to 8 bytes
     data     the tensors, wide element types first, without gaps
 
@@ -25,7 +25,7 @@ from aicf_mlir.errors import CheckpointError
 from aicf_mlir.ir.element_types import DTYPES, byte_size
 from aicf_mlir.machine.atomic_file import write_file
 
-VERSION = "1"
+VERSION = "2"
 
 SPELLINGS = {row.name: row.safetensors for row in sorted(DTYPES, key=lambda row: -row.nbytes)}
 """The element types in the spelling of safetensors, the widest first: every tensor is then aligned to its element."""

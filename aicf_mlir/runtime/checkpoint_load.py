@@ -151,7 +151,7 @@ def _are_each(groups: int, values: Values) -> bool:
 def _check_names(read: Checkpoint, name: str, step: Trained, values: Values) -> None:
     if values.host_values.keys() != step.host_values.keys():
         raise CheckpointError(
-            f"{name} has the meta values {sorted(values.host_values)}, this step {sorted(step.host_values)}; "
+            f"{name} has the host scalars {sorted(values.host_values)}, this step {sorted(step.host_values)}; "
             "compile with the same meta=[…]"
         )
     try:

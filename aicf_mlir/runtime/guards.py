@@ -189,7 +189,7 @@ class Guards:
         listing = "; ".join(told[:5]) + (f"; and {len(told) - 5} more" if len(told) > 5 else "")
         advice = "set it back, or call recompile() to go on with what is there now"
         numbers = [g for g in changed if type(g.value) in (int, float)]
-        if slots := [guard.path for guard in numbers if guard.read.may_be_meta]:
+        if slots := [guard.path for guard in numbers if guard.read.may_be_host_scalar]:
             advice += f'; with meta=["{slots[0]}"] a number may change between steps'
         try:
             difference, reads = self._retrace()

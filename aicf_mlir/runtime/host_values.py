@@ -52,7 +52,10 @@ def find_host_values(
     numbers = {
         read.path: read
         for read in reads
-        if read.may_be_meta and read.kind in ("item", "cell") and _is_number(read.value()) and read.path
+        if read.may_be_host_scalar
+        and read.kind in ("item", "cell")
+        and _is_number(read.value())
+        and read.path
     }
     found: dict[str, HostValue] = {}
     for name in names:
@@ -85,5 +88,5 @@ def _is_number(value: object) -> bool:
 
 def _number(name: str, value: Any) -> float:
     if not _is_number(value):
-        raise BindError(f"meta slot {name!r}: expected a number, got {value!r}")
+        raise BindError(f"host scalar {name!r}: expected a number, got {value!r}")
     return float(value)

@@ -39,7 +39,7 @@ def _same(values: tuple[Any, ...], seen: tuple[Any, ...] | None) -> bool:
 
 
 class Hyperparameters(NotCopied, MutableMapping[str, float]):
-    """The named meta slots of one compiled step, read and written as a mapping.
+    """The named host scalars of one compiled step, read and written as a mapping.
 
     Writing `lr`, `beta1`, … also writes the param group, so that torch and the device agree. Writing `bc1_inv` or
     `bc2_inv` pins that bias correction for the following steps; assigning None, or `release`, lets it follow the step
@@ -78,8 +78,10 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
         self._seen: list[tuple[Any, ...] | None] = [None] * len(groups)
         self._host_values = host_values
         self._check = check
-        self._numbers = {name: number for name, number in numbers.items() if ("meta", name) in store.slots}
-        self._number_places = {name: store.slots["meta", name] for name in self._numbers}
+        self._numbers = {
+            name: number for name, number in numbers.items() if ("host_scalar", name) in store.slots
+        }
+        self._number_places = {name: store.slots["host_scalar", name] for name in self._numbers}
         self.refresh: Callable[[], Callable[[], None] | None] = lambda: None
         """Returns a function to call before a value of the device is read: it takes up the current content of
         `optimizer.state`.
@@ -192,7 +194,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
 
     def _require(self, name: str) -> OptimizerSlot:
         if name not in self._shown:
-            raise KeyError(f"no meta slot {name!r}; this step has {', '.join(self)}")
+            raise KeyError(f"no host scalar {name!r}; this step has {', '.join(self)}")
         return self._shown[name]
 
     def _value(self, slot: OptimizerSlot) -> float:
@@ -223,7 +225,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
     def _set(self, name: str, value: float | None) -> None:
         if name in self._host_values:
             if value is None:
-                raise BindError(f"meta slot {name!r}: expected a number, got None")
+                raise BindError(f"host scalar {name!r}: expected a number, got None")
             self._host_values[name].write(value)
             return
         if name in self._numbers:
@@ -235,9 +237,9 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
             return
         if isinstance(value, float) and math.isnan(value):
             raise BindError(
-                f"meta slot {name!r}: nan is not a value; assign None to release a pinned correction"
+                f"host scalar {name!r}: nan is not a value; assign None to release a pinned correction"
             )
-        number = real(value, f"meta slot {name!r}")
+        number = real(value, f"host scalar {name!r}")
         if slot.name == STEP:
             self._tensor(slot).fill_(number)
         elif slot in self._corrections:
@@ -249,7 +251,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
 
     def _set_number(self, name: str, value: object) -> None:
         number = self._numbers[name]
-        checked = number.check(value, f"meta slot {name!r}")
+        checked = number.check(value, f"host scalar {name!r}")
         self._fill(self._number_places[name], checked)
         number.value = checked
 
@@ -273,7 +275,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
         slot = self._require(name)
         if slot not in self._corrections:
             raise BindError(
-                f"meta slot {name!r} cannot be released: only {' and '.join(CORRECTIONS)} are pinned and released"
+                f"host scalar {name!r} cannot be released: only {' and '.join(CORRECTIONS)} are pinned and released"
             )
         self._write(self._pin(slot), math.nan)
 
@@ -305,7 +307,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
             hyperparameters(self._rules[k], {**group, **saved})
             self._expect_structure(k, {**group, **saved})
         for name, value in (item for own in settings[count:] for item in own.items()):
-            self._numbers[name].check(value, f"meta slot {name!r}")
+            self._numbers[name].check(value, f"host scalar {name!r}")
 
     def restore_settings(self, settings: list[dict[str, Any]]) -> None:
         """Restore the values that `settings` returned; the device slots were restored with their arena."""
@@ -322,7 +324,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
             self._numbers[name].value = value
 
     def __delitem__(self, name: str) -> None:
-        raise BindError("meta slots cannot be deleted")
+        raise BindError("host scalars cannot be deleted")
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self._shown, *self._host_values, *self._numbers])

@@ -103,7 +103,7 @@ class PlanFile:
     @property
     def guard(self) -> Guard:
         """Return the guard for the plan that a step was compiled for."""
-        return Guard("plan", "file", self.origin, Read("plan", "file", self.origin, may_be_meta=False))
+        return Guard("plan", "file", self.origin, Read("plan", "file", self.origin, may_be_host_scalar=False))
 
     def expect_one_size(self, sizes: int, further: int) -> None:
         """Raise BindError if the step has, or may get, plans of several batch sizes."""

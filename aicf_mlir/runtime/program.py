@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.codegen.build import build
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp, find_program
-from aicf_mlir.dialects.plan.copies import is_once
+from aicf_mlir.dialects.plan.copies import is_first_step_only
 from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.element_types import byte_size
@@ -129,9 +129,9 @@ def _launch(
         "attrs": launch.values,
         "after": [positions[name] for name in launch.waits_for],
         "branch": launch.branch_number,
-        "once": is_once(launch, slots),
+        "first_step_only": is_first_step_only(launch, slots),
         "workspace": workspace,
-        "unless": None if launch.status is None else _place(slots[launch.status]),
+        "predicate": None if launch.predicate_slot is None else _place(slots[launch.predicate_slot]),
         "origin": in_unicode(str(origin(launch) or "")),
         "code": codes.get(launch.kernel_id.data),
     }

@@ -1,5 +1,5 @@
-"""The data that a model's compiled steps of all batch sizes share: parameters, frozen tensors, optimizer state and meta
-slots.
+"""The data that a model's compiled steps of all batch sizes share: parameters, frozen tensors, optimizer state and host
+scalars.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class BuiltStep(NotCopied):
-    """The compiled and bound step: plans, memory, meta slots, guards; and reports on them."""
+    """The compiled and bound step: plans, memory, host scalars, guards; and reports on them."""
 
     def __init__(self, request: Request, built: Built):
         self.name = request.name
@@ -259,7 +259,7 @@ class BuiltStep(NotCopied):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def scalars(self) -> list[Scalar]:
-        """Return every scalar of the step: name, value, kind (meta, guarded, literal, computed, default), source and
+        """Return every scalar of the step: name, value, kind (host_scalar, guarded, literal, computed, default), source and
         users.
         """
         stages = self._built.stages[self._plans.index(self._active)]

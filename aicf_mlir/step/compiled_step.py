@@ -244,7 +244,7 @@ class CompiledTrainStep(ExaminedStep):
         log.info("%s: compiled again", self.name)
 
     def snapshot(self) -> Snapshot:
-        """Return a copy of parameters, optimizer state, meta slots and the buffers that steps update.
+        """Return a copy of parameters, optimizer state, host_scalar slots and the buffers that steps update.
 
         `restore` brings them back bit for bit.
         """

@@ -24,7 +24,7 @@ from aicf_mlir.optimizers.traced import EXAMPLE
 from aicf_mlir.passes.clip_gradients import EXAMPLES as LIMITS
 
 _EXAMPLES = {**EXAMPLES, **LIMITS}
-"""Examples of metas, by their names without a group."""
+"""Examples of host scalars, by their names without a group."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def random_value(tensor: Tensor, seed: int, shown: str | None = None) -> Array:
     if tensor.dtype not in FLOATS:
         high = 2 if tensor.dtype == "i1" else max(1, tensor.classes)
         return generator.integers(0, high, shape).astype(dtype)
-    if tensor.role == "meta":
+    if tensor.role == "host_scalar":
         return np.full(shape, _EXAMPLES.get(plain_name(tensor.name), EXAMPLE)).astype(dtype)
     if tensor.role == "state":
         return np.zeros(shape, dtype)

@@ -77,7 +77,7 @@ LaunchSpec parse_launch(const py::dict& row, size_t position) {
     for (const int64_t position : parse_ints(row["after"], "after"))
       spec.after.push_back(static_cast<size_t>(position));
   if (row.contains("branch")) spec.branch = parse_int(row["branch"], "branch");
-  if (row.contains("once")) spec.once = row["once"].cast<bool>();
+  if (row.contains("first_step_only")) spec.first_step_only = row["first_step_only"].cast<bool>();
   spec.schema = &parse_schema(row["op"]);
   spec.kernel_id = py::str(row["kernel_id"]);
   spec.inputs = parse_slots(row["inputs"]);
@@ -97,7 +97,7 @@ LaunchSpec parse_launch(const py::dict& row, size_t position) {
     spec.workspace = WorkspaceSpec{py::str(workspace[0]), parse_int(workspace[1], "offset"),
                                    parse_int(workspace[2], "nbytes")};
   }
-  if (row.contains("unless") && !row["unless"].is_none()) spec.unless = parse_slot(row["unless"]);
+  if (row.contains("predicate") && !row["predicate"].is_none()) spec.predicate = parse_slot(row["predicate"]);
   if (row.contains("code") && !row["code"].is_none()) spec.code = row["code"].cast<CodePointer>();
   return spec;
 }

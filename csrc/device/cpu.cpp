@@ -18,7 +18,7 @@ namespace aicf {
 namespace {
 
 // Whether the status says that this launch shall do nothing.
-bool skipped(const LaunchContext& context) { return context.unless && *context.unless != 0; }
+bool skipped(const LaunchContext& context) { return context.predicate && *context.predicate != 0; }
 
 class CpuGraph : public Graph {
  public:

@@ -17,7 +17,7 @@ struct LaunchContext {
   void* stream = nullptr;  // cudaStream_t on CUDA, unused on the CPU
   // The status of the step, on the device: where its code is not 0 the launch does nothing. Null for a launch
   // that always runs. A CPU kernel need not look: the device skips it.
-  const int64_t* unless = nullptr;
+  const int64_t* predicate = nullptr;
   // CUDA, in a capture: the launch may have a programmatic edge, since its stream goes on where it was.
   bool programmatic = false;
   // Where the host looks for the status that this launch computes; null on the CPU, and for other launches.
@@ -70,7 +70,7 @@ struct KernelVariant {
   Status (*supported)(const OpDesc&);
   size_t (*query_workspace)(const OpDesc&) = nullptr;  // bytes; null means none
   Choices choices = nullptr;                           // null: it has no choice
-  bool skippable = false;  // whether the launch looks at ctx.unless; needed on CUDA only
+  bool skippable = false;  // whether the launch looks at ctx.predicate; needed on CUDA only
   bool cublaslt = false;   // whether it is of cuBLASLt, which a target has or has not
   // Why a later row is taken where no plan names this one, though it supports the operation; null: none is.
   Status (*preferred)(const OpDesc&) = nullptr;

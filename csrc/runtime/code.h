@@ -43,7 +43,7 @@ class KernelCode {
   virtual DeviceType device() const = 0;
   virtual int sm() const { return 0; }  // compute capability that it was compiled for; 0 on the CPU
   // A launch on these addresses: of the operands, then of the results. The workspace comes with each launch.
-  // The state names itself by id(), keeps the code alive, and heeds ctx.unless where its device does not.
+  // The state names itself by id(), keeps the code alive, and heeds ctx.predicate where its device does not.
   virtual Status prepare(const std::vector<void*>& addresses, LaunchPointer* out) const = 0;
 
   const std::string& id() const { return spec_.id; }

@@ -187,9 +187,9 @@ class CudaCodeLaunch : public LaunchState {
     void** arguments = count > kUsual ? many.data() : usual.data();
     for (size_t i = 0; i < tables; ++i) arguments[i] = const_cast<void**>(&addresses_[i]);
     void* workspace = ctx.workspace;
-    const int64_t* unless = ctx.unless;
+    const int64_t* predicate = ctx.predicate;
     arguments[count - 2] = &workspace;
-    arguments[count - 1] = &unless;
+    arguments[count - 1] = &predicate;
     for (size_t i = 0; i < functions_.size(); ++i) {
       const Phase& phase = code_->phases()[i];
       if (phase.count == 0) continue;

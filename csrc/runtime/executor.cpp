@@ -92,7 +92,8 @@ Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> 
       arenas_(std::move(arenas)),
       launches_(std::move(launches)),
       order_(std::move(order)),
-      has_once_(std::any_of(launches_.begin(), launches_.end(), [](const auto& l) { return l.once; })),
+      has_first_step_only_(
+          std::any_of(launches_.begin(), launches_.end(), [](const auto& l) { return l.first_step_only; })),
       status_(status),
       inputs_(inputs),
       upload_(std::move(upload)),
@@ -111,7 +112,7 @@ Status Executor::enqueue_one(const PreparedLaunch& l, void* stream, void* branch
 
 Status Executor::enqueue(void* stream, bool later, Trace* trace) {
   for (size_t position = 0; position < launches_.size(); ++position) {
-    if (later && launches_[position].once) continue;
+    if (later && launches_[position].first_step_only) continue;
     AICF_TRY(enqueue_one(launches_[position], stream));
     trace->push_back(position);
   }
@@ -120,7 +121,7 @@ Status Executor::enqueue(void* stream, bool later, Trace* trace) {
 
 Status Executor::enqueue_branches(BranchStreams& streams, bool later, Trace* trace) {
   return order_.walk(streams, [&](size_t position, void* branch) {
-    if (later && launches_[position].once) return Status::ok();
+    if (later && launches_[position].first_step_only) return Status::ok();
     AICF_TRY(enqueue_one(launches_[position], nullptr, branch));
     trace->push_back(position);
     return Status::ok();
@@ -232,7 +233,7 @@ Status Executor::capture() {
   if (order_.branched()) AICF_TRY(device_.make_branches(order_.branches(), order_.events(), &streams));
   Captured first, later, many;
   AICF_TRY(record(1, false, streams.get(), &first));
-  if (has_once_) AICF_TRY(record(1, true, streams.get(), &later));
+  if (has_first_step_only_) AICF_TRY(record(1, true, streams.get(), &later));
   if (const int64_t steps = many_steps()) AICF_TRY(record(steps, true, streams.get(), &many));
   first_ = std::move(first);
   later_ = std::move(later);
@@ -251,7 +252,8 @@ Status Executor::replay(int64_t n, const Batch& batch, void* stream, bool (*inte
   replayed_ = 0;
   Clock::time_point asked = n > 1 ? Clock::now() : Clock::time_point{};
   while (replayed_ < n) {
-    const bool whole = has_once_ && replayed_ == 0, many = many_.graph && n - replayed_ >= many_.steps;
+    const bool whole = has_first_step_only_ && replayed_ == 0,
+               many = many_.graph && n - replayed_ >= many_.steps;
     const Captured& next = whole ? first_ : many ? many_ : later_.graph ? later_ : first_;
     AICF_TRY(next.graph->launch(stream));
     launched_ += static_cast<int64_t>(next.trace.size());

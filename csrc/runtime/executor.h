@@ -62,9 +62,9 @@ class Executor {
   // many. After a failure nothing is captured and the first error is returned.
   Status capture();
   // Loads `batch`, then `n` captured steps with nothing in between, or fewer where a check fails. Launches
-  // that are `once` are in the first of them only. `interrupted` is asked about every 50 ms, between two
-  // graphs; where it answers true the replay ends there with Code::State, all steps before being whole. The
-  // loss of the last one is copied to `loss`, if that is not null.
+  // that are `first_step_only` are in the first of them only. `interrupted` is asked about every 50 ms,
+  // between two graphs; where it answers true the replay ends there with Code::State, all steps before being
+  // whole. The loss of the last one is copied to `loss`, if that is not null.
   Status replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)(), void* loss = nullptr);
   Status reset();
   // Loads `batch` and runs the step once to be measured: with a mark behind `each` launch, or behind the last
@@ -104,7 +104,7 @@ class Executor {
   void count_steps(int64_t steps);
   Status enqueue_one(const PreparedLaunch& launch, void* stream, void* branch = nullptr);
   // Enqueues the step once; `trace` gets the kernels that were enqueued behind what it has, without
-  // allocating where there is room. A `later` step goes without the launches that are `once`.
+  // allocating where there is room. A `later` step goes without the launches that are `first_step_only`.
   Status enqueue(void* stream, bool later, Trace* trace);
   // The same into the open capture, on the streams of branches.
   Status enqueue_branches(BranchStreams& streams, bool later, Trace* trace);
@@ -121,10 +121,10 @@ class Executor {
   const ArenaMap arenas_;  // kept alive: the launches hold addresses in them
   const std::vector<PreparedLaunch> launches_;
   const BranchOrder order_;
-  const bool has_once_;  // whether a launch is in the first step of a replay only
-  Captured first_;       // one whole step
-  Captured later_;       // one step behind another; without a graph where that is the same
-  Captured many_;        // several such steps; without a graph where that is not worth it
+  const bool has_first_step_only_;  // whether a launch is in the first step of a replay only
+  Captured first_;                  // one whole step
+  Captured later_;                  // one step behind another; without a graph where that is the same
+  Captured many_;                   // several such steps; without a graph where that is not worth it
   Trace run_trace_;
   const Trace* last_trace_ = &run_trace_;
   const volatile int64_t* const status_;  // the host's copy; null without checks

@@ -47,7 +47,7 @@ Status place_all(const LaunchSpec& spec, const ArenaMap& arenas, OpDesc* op) {
 struct Kernel {
   DeviceType device;
   size_t workspace;  // bytes
-  bool skippable;    // whether it looks at ctx.unless where its device does not
+  bool skippable;    // whether it looks at ctx.predicate where its device does not
 };
 
 Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, size_t needed, const OpDesc& op,
@@ -77,13 +77,14 @@ Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, size_t ne
 Status place_statuses(const LaunchSpec& spec, const ArenaMap& arenas, const Kernel& kernel,
                       LaunchContext* context) {
   int64_t *status = nullptr, *visible = nullptr;
-  if (spec.unless) {
-    AICF_TRY(place_status(*spec.unless, arenas, &status, &visible));
+  if (spec.predicate) {
+    AICF_TRY(place_status(*spec.predicate, arenas, &status, &visible));
     if (kernel.device != DeviceType::Cpu && !kernel.skippable)
-      return Status::unsupported("kernel '" + spec.kernel_id +
-                                 "' does not look at a status; leave `unless` away, or name a kernel of an "
-                                 "update or a copy");
-    context->unless = status;
+      return Status::unsupported(
+          "kernel '" + spec.kernel_id +
+          "' does not look at a status; leave `predicate` away, or name a kernel of an "
+          "update or a copy");
+    context->predicate = status;
   }
   if (kernel.device == DeviceType::Cpu) return Status::ok();
   for (const SlotSpec& output : spec.outputs) {
@@ -190,7 +191,7 @@ Status prepare(const LaunchSpec& spec, size_t position, Device& device, const Ar
   AICF_TRY(prepare_op(spec, op, device.target(), &kernel, &out->launch));
   AICF_TRY(place_statuses(spec, arenas, kernel, &out->context));
   AICF_TRY(place_branch(spec, device, &out->order));
-  out->once = spec.once;
+  out->first_step_only = spec.first_step_only;
   out->place = spec.str(position);
   return place_workspace(spec, arenas, kernel.workspace, op, &out->context);
 }

@@ -39,10 +39,10 @@ struct LaunchSpec {
   Attrs attrs;
   CodePointer code;  // of a generated kernel; null for those of the registry
   std::optional<WorkspaceSpec> workspace;
-  std::optional<SlotSpec> unless;  // the status that skips the launch
-  std::vector<size_t> after;       // positions of the launches that must be complete before this one
-  int64_t branch = 0;              // of a captured graph
-  bool once = false;               // in the first step of a replay only: the others keep its results
+  std::optional<SlotSpec> predicate;  // the status that skips the launch
+  std::vector<size_t> after;          // positions of the launches that must be complete before this one
+  int64_t branch = 0;                 // of a captured graph
+  bool first_step_only = false;       // in the first step of a replay only: the others keep its results
 
   // "launch @k3 (relu, kernel relu_cpu; model.py:12, encoder.3.act: ReLU)"; the position where there is no
   // symbol
@@ -54,7 +54,7 @@ struct PreparedLaunch {
   LaunchPointer launch;
   LaunchContext context;  // without a stream
   Branched order;
-  bool once = false;
+  bool first_step_only = false;
   std::string place;  // LaunchSpec::str(), for errors
 };
 

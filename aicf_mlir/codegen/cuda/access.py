@@ -55,7 +55,7 @@ def parameters(kernel: Kernel) -> list[str]:
 
 def head(addresses: Sequence[str], function: str, threads: int, blocks_per_processor: int = 0) -> str:
     """The head of a kernel that takes these parameters, its workspace and a status."""
-    parameters = [*addresses, "void* workspace", "const long long* unless"]
+    parameters = [*addresses, "void* workspace", "const long long* predicate"]
     bounds = f"{threads}, {blocks_per_processor}" if blocks_per_processor else f"{threads}"
     return (
         f'extern "C" __global__ void __launch_bounds__({bounds}) {function}(\n    '
@@ -67,7 +67,7 @@ def head(addresses: Sequence[str], function: str, threads: int, blocks_per_proce
 def begin(text: Text) -> None:
     """Write the first statements: a kernel waits for the launches before it, and does nothing if the status tells it so."""
     text.add(WAIT)
-    text.add("if (unless != nullptr && *unless != 0) return;")
+    text.add("if (predicate != nullptr && *predicate != 0) return;")
 
 
 def reach(axes: Iterable[Axis]) -> int:

@@ -28,7 +28,7 @@ from aicf_mlir.codegen.cuda.products import (
     Prefetch,
     ProductProblem,
     blocks_of,
-    is_panel,
+    is_small_product,
     neighbours_of,
     product_text,
     tile_of,
@@ -55,7 +55,7 @@ def code(kernel: Kernel) -> Code:
         *(f"const {type_}* {name}" for type_, name in zip(given, ("left", "right"), strict=True)),
         *others,
         "void* workspace",
-        "const long long* unless",
+        "const long long* predicate",
     ]
     text = product_text(
         problem,
@@ -76,7 +76,7 @@ def code(kernel: Kernel) -> Code:
 def can_prefetch(kernel: Kernel) -> frozenset[int]:
     """The operands of its launch, by number, that its code can read before the wait."""
     problem, product, size = _problem(kernel), _product(kernel), tile(kernel)
-    if not is_panel(size) or blocks_of(problem, size) > MANY_BLOCKS:
+    if not is_small_product(size) or blocks_of(problem, size) > MANY_BLOCKS:
         return frozenset()
     whole = ACCESS // size_of(product.a.element)
     found = {n for n, of in enumerate((problem.a, problem.b)) if neighbours_of(of, problem.element) == whole}
@@ -105,7 +105,7 @@ def _neighbours(kernel: Kernel, size: _C.ProductTile, axes: Sequence[Axis]) -> i
 
 def _reads_early(size: _C.ProductTile, neighbours: int) -> bool:
     """True if the epilogue has its operands before the sums: if a thread has one element, or one word of them."""
-    return is_panel(size) and size["rows"] * size["columns"] // neighbours <= size["threads"]
+    return is_small_product(size) and size["rows"] * size["columns"] // neighbours <= size["threads"]
 
 
 def _read(kernel: Kernel) -> list[int]:

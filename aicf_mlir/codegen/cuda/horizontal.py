@@ -15,7 +15,7 @@ from itertools import groupby
 from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, rows, split_rows
 from aicf_mlir.codegen.cuda.access import begin, find, head, index_of, pointer, signature, tensors
 from aicf_mlir.codegen.cuda.dependency import READ_AHEAD
-from aicf_mlir.codegen.cuda.products import header_text, is_panel
+from aicf_mlir.codegen.cuda.products import header_text, is_small_product
 from aicf_mlir.codegen.cuda.scalars import STORED, stored
 from aicf_mlir.codegen.cuda.segments import ADDRESSES, table
 from aicf_mlir.codegen.cuda.text import Scope, Text, closure, line_of
@@ -39,7 +39,7 @@ AHEAD = 8
 
 _FUNCTION = re.compile(
     r'extern "C" __global__ void __launch_bounds__\([^)]*\) \w+\(\n(?P<parameters>.*?)\) \{\n'
-    r"(?P<begin>  dependency_wait\(\);\n  if \(unless != nullptr && \*unless != 0\) return;\n|  prefetch\(\);\n)"
+    r"(?P<begin>  dependency_wait\(\);\n  if \(predicate != nullptr && \*predicate != 0\) return;\n|  prefetch\(\);\n)"
     r"(?P<body>.*)\}\n",
     re.DOTALL,
 )
@@ -68,7 +68,7 @@ def part_of(kernel: Kernel) -> MemberCode | str:
         return "only a product reads operands ahead; leave its operands out of `ahead`"
     match kernel.kind:
         case "gemm_map":
-            if not is_panel(tile := gemm_maps.tile(kernel)):
+            if not is_small_product(tile := gemm_maps.tile(kernel)):
                 return "a product of large tiles has a launch of its own"
             header, made = tile["header"], gemm_maps.code(kernel)
         case "map":
@@ -250,7 +250,7 @@ def _call(text: Text, kernel: HorizontalKernel, number: int, group: Group) -> No
     given += [address(True, n) for n in range(member.results)]
     types = _types(group.kernel)
     values = [f"static_cast<{type_}>({at})" for type_, at in zip(types, given, strict=True)]
-    values += ["workspace", "unless", f"Place{{{place}}}", f"Place{{{group.part.blocks}u}}"]
+    values += ["workspace", "predicate", f"Place{{{place}}}", f"Place{{{group.part.blocks}u}}"]
     text.add(f"part{number}::run({', '.join(values)});", "return;")
 
 

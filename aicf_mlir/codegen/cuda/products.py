@@ -79,7 +79,7 @@ def tile_of(problem: ProductProblem) -> _C.ProductTile:
     return _C.product_tile(problem.element, sm, *sizes, *flags, k=problem.k)
 
 
-def is_panel(tile: _C.ProductTile) -> bool:
+def is_small_product(tile: _C.ProductTile) -> bool:
     """True if a tile is one of those for small results, which take the number of a block in a part of the grid."""
     return tile["header"].endswith("panels.cuh")
 
@@ -119,7 +119,7 @@ def header_text(*paths: str) -> str:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """The reads of a panel product before the wait: its operands, and the `fetch_ahead` of its epilogue."""
+    """The reads of a small product before the wait: its operands, and the `fetch_ahead` of its epilogue."""
 
     a: bool = False
     b: bool = False
@@ -135,10 +135,10 @@ class Prefetch:
         return f"""\
 struct Ahead {{
   static constexpr bool {flags};
-  const long long* unless;
+  const long long* predicate;
   __device__ __forceinline__ bool wait() const {{
     {WAIT}
-    return unless == nullptr || *unless == 0;
+    return predicate == nullptr || *predicate == 0;
   }}
 }};
 """
@@ -163,11 +163,11 @@ def product_text(
 ) -> str:
     """The text of a kernel `function` that computes the product, without the pieces that `declarations` needs.
 
-    `parameters` are declarations in C++, of `unless` among them. `declarations` is text before the kernel, the struct of the
+    `parameters` are declarations in C++, of `predicate` among them. `declarations` is text before the kernel, the struct of the
     epilogue. `a`, `b`, `epilogue` and `totals` are expressions on the parameters: `a` and `b` are addresses of the matrices, of
     any pointer type, and `epilogue` is the functor above. `totals` is one with `bool wanted() const` and
     `void operator()(const aicf::gemm::Member&, long long row, float total) const` for the sums of op(a) along k. `ahead` is for
-    panels, with operands whose `neighbours_of` are 16 bytes.
+    small products, with operands whose `neighbours_of` are 16 bytes.
     W is `neighbours`, a power of two up to that of the tile, which must divide n.
 
     Launch it with the threads and the shared bytes of `tile`, and any number of blocks, best `blocks_of`. The tiles of
@@ -189,8 +189,10 @@ def product_text(
     strides = (f"{{{matrix.leading}, {matrix.outer}, {matrix.inner}}}" for matrix in (p.a, p.b))
     values = ", ".join((*map(str, (p.batch, p.inner_batch, p.m, p.n, p.k)), *strides))
     signature = ",\n    ".join(parameters)
-    blocks = ", {blockIdx.x, gridDim.x}" if is_panel(tile) else ""
-    begin = f"  {READ_AHEAD}" if ahead else f"  {WAIT}\n  if (unless != nullptr && *unless != 0) return;"
+    blocks = ", {blockIdx.x, gridDim.x}" if is_small_product(tile) else ""
+    begin = (
+        f"  {READ_AHEAD}" if ahead else f"  {WAIT}\n  if (predicate != nullptr && *predicate != 0) return;"
+    )
     return f"""\
 {header_text(tile["header"])}
 {declarations}{ahead.text() if ahead else ""}
@@ -200,6 +202,6 @@ extern "C" __global__ void __launch_bounds__({tile["threads"]}, {resident}) {fun
   extern __shared__ __align__(128) unsigned char shared[];
   constexpr aicf::gemm::Problem problem = {{{values}}};
   aicf::gemm::{tile["product"]}<{arguments}>::run(
-      problem, {a}, {b}, {epilogue}, {totals}, shared{blocks}{", Ahead{unless}" if ahead else ""});
+      problem, {a}, {b}, {epilogue}, {totals}, shared{blocks}{", Ahead{predicate}" if ahead else ""});
 }}
 """

@@ -6,7 +6,7 @@
       plan.slot @h in @temp[65536] : memref<64x256xf32> temp live 0..4
       plan.slot @h_rows in @temp[65536] : memref<16384xf32> temp alias @h
       plan.slot @c0 in @const[0] : memref<f32> const 1.0
-      plan.launch @k0 "relu_f32_vec4" relu x(@x) -> y(@h) {...} workspace @k0.workspace unless @failed branch 1 after @k1, @k2
+      plan.launch @k0 "relu_f32_vec4" relu x(@x) -> y(@h) {...} workspace @k0.workspace predicate not @failed branch 1 after @k1
     }
 
 Sizes and offsets are bytes. Before plan-memory slots have no address, and there is neither arena nor peak. rules.py checks that a

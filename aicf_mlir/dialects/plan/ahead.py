@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from aicf_mlir.dialects.plan.copies import is_once, roots
+from aicf_mlir.dialects.plan.copies import is_first_step_only, roots
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
@@ -40,7 +40,7 @@ def settled(launches: Sequence[LaunchOp], number: int, slots: Mapping[str, SlotO
             own = [*other.writes, *([] if other.scratch is None else [other.scratch])]
             written |= roots(own, slots)
             empty = all(prod(slots[name].spec[1]) == 0 for name in other.writes)
-            if not empty and not is_once(other, slots):
+            if not empty and not is_first_step_only(other, slots):
                 at_start = False
                 break
         first = first or at_start

@@ -2,7 +2,7 @@
 
 A cast fills such a slot. The launch that updates a param writes the new value there as well, rounded alike, and a batch stays
 while a step is replayed. So a replay casts in its first step only, since the host may have changed the sources by then, and a
-launch of copies alone is `once`. An executor that runs every launch in every step computes the same.
+launch of copies alone runs in the first step only. An executor that runs every launch in every step computes the same.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Cast(NamedTuple):
 def casts_of(launch: LaunchOp, slots: Mapping[str, SlotOp], bodies: Bodies) -> list[Cast] | None:
     """The casts of `launch` from f32 to f16 or bf16, tensor by tensor; None for one that does anything else."""
     pairs = list(zip(launch.reads, launch.writes, strict=False))
-    if len(launch.reads) != len(launch.writes) or not pairs or launch.status is not None:
+    if len(launch.reads) != len(launch.writes) or not pairs or launch.predicate_slot is not None:
         return None
     for source, result in pairs:
         (element, shape), (narrow, other) = slots[source].spec, slots[result].spec
@@ -112,7 +112,7 @@ def results_of(launch: LaunchOp, bodies: Bodies) -> list[list[tuple[str, int]]]:
     return [list(islice(pairs, count)) for count in counts]
 
 
-def is_once(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> bool:
+def is_first_step_only(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> bool:
     """True if a replay runs `launch` in its first step only."""
     return bool(launch.writes) and all(slots[name].role.data == COPY for name in launch.writes)
 
@@ -133,7 +133,11 @@ def check_copies(program: ProgramOp) -> None:
         first, *later = writers
         made = dict(_reversed(casts_of(first, slots, bodies) or []))
         source = made.get(slot.symbol)
-        if source is None or not is_once(first, slots) or slots[source].role.data not in CAST_ROLES:
+        if (
+            source is None
+            or not is_first_step_only(first, slots)
+            or slots[source].role.data not in CAST_ROLES
+        ):
             refuse(
                 first,
                 f"@{first.symbol} writes @{slot.symbol}: expected a launch that casts {' or '.join(CAST_ROLES)} slots to"

@@ -58,7 +58,7 @@ class Formulas:
             launch.counts,
             [(self._held(slots[name]), slots[name].operand_spec) for name in launch.reads],
             [slots[name].operand_spec for name in launch.writes],
-            None if launch.status is None else self._held(slots[launch.status]),
+            None if launch.predicate_slot is None else self._held(slots[launch.predicate_slot]),
         )
         if launch.scratch is not None:
             self._memory.pop(slots[launch.scratch].root, None)

@@ -109,7 +109,7 @@ def hazards(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> list[s
     for index, launch in enumerate(launches):
         before: set[int] = set()
         written = [*launch.writes, *([] if launch.scratch is None else [launch.scratch])]
-        read = [*launch.reads, *([] if launch.status is None else [launch.status])]
+        read = [*launch.reads, *([] if launch.predicate_slot is None else [launch.predicate_slot])]
         for names, access in ((read, _History.read), (written, _History.write)):
             for name in names:
                 space, begin, end = memory[name]

@@ -51,9 +51,9 @@ COUNTS = ("input_counts", "output_counts")
 class LaunchOp(IRDLOperation):
     """`plan.launch @k0 "relu_cpu" relu x(@x) -> y(@y) {...} workspace @w after @k1`: one kernel on named slots.
 
-    `unless @failed` names a status: if its code is not 0 the launch does nothing. `branch 1` is the branch of a captured graph
-    that it is on; launches of one branch run in the order of the text. `after` names the earlier launches that must be complete
-    before this one starts; implied ones are left out.
+    `predicate not @failed` names a status: if its code is not 0 the launch does nothing. `branch 1` is the branch of a captured
+    graph that it is on; launches of one branch run in the order of the text. `after` names the earlier launches that must be
+    complete before this one starts; implied ones are left out.
     """
 
     name = "plan.launch"
@@ -68,7 +68,7 @@ class LaunchOp(IRDLOperation):
     """The number of slots for each operand and each result of the schema; absent if each has one."""
     attrs = prop_def(DictionaryAttr)
     workspace = opt_prop_def(SymbolRefAttr)
-    unless = opt_prop_def(SymbolRefAttr)
+    predicate = opt_prop_def(SymbolRefAttr)
     branch = opt_prop_def(IntegerAttr[IntegerType])
     """Absent on branch 0."""
     after = opt_prop_def(ArrayAttr[SymbolRefAttr])
@@ -85,7 +85,7 @@ class LaunchOp(IRDLOperation):
         attrs: Mapping[str, AttributeValue],
         counts: Counts | None = None,
         workspace: str | None = None,
-        unless: str | None = None,
+        predicate: str | None = None,
     ):
         """`op` is the name in the kernel dialect without its prefix; the others are symbols of slots."""
         super().__init__(
@@ -98,7 +98,7 @@ class LaunchOp(IRDLOperation):
                 **count_properties(counts, COUNTS),
                 "attrs": DictionaryAttr({key: to_attribute(value) for key, value in attrs.items()}),
                 "workspace": None if workspace is None else SymbolRefAttr(workspace),
-                "unless": None if unless is None else SymbolRefAttr(unless),
+                "predicate": None if predicate is None else SymbolRefAttr(predicate),
             }
         )
 
@@ -155,14 +155,14 @@ class LaunchOp(IRDLOperation):
         return None if self.workspace is None else self.workspace.root_reference.data
 
     @property
-    def status(self) -> str | None:
-        """The slot of the status that skips the launch."""
-        return None if self.unless is None else self.unless.root_reference.data
+    def predicate_slot(self) -> str | None:
+        """The slot of the status that the launch is predicated on: it runs if nothing has failed."""
+        return None if self.predicate is None else self.predicate.root_reference.data
 
     @property
     def touched(self) -> list[str]:
         """Every slot that the launch uses, each once, in the order of the text."""
-        others = [name for name in (self.scratch, self.status) if name is not None]
+        others = [name for name in (self.scratch, self.predicate_slot) if name is not None]
         return list(dict.fromkeys([*self.reads, *self.writes, *others]))
 
     @property
@@ -196,9 +196,9 @@ class LaunchOp(IRDLOperation):
         if self.scratch is not None:
             printer.print_string(" workspace ")
             printer.print_symbol_name(self.scratch)
-        if self.status is not None:
-            printer.print_string(" unless ")
-            printer.print_symbol_name(self.status)
+        if self.predicate_slot is not None:
+            printer.print_string(" predicate not ")
+            printer.print_symbol_name(self.predicate_slot)
         if self.branch is not None:
             printer.print_string(f" branch {self.branch_number}")
         if self.after is not None:
@@ -237,8 +237,12 @@ class LaunchOp(IRDLOperation):
         properties["attrs"] = DictionaryAttr(parser.parse_optional_attr_dict())
         if parser.parse_optional_keyword("workspace") is not None:
             properties["workspace"] = parse_reference(parser)
+        position = parser.pos
         if parser.parse_optional_keyword("unless") is not None:
-            properties["unless"] = parse_reference(parser)
+            parser.raise_error(f"`unless` is unknown; {now_called('unless')}", position)
+        if parser.parse_optional_keyword("predicate") is not None:
+            parser.parse_keyword("not")
+            properties["predicate"] = parse_reference(parser)
         if parser.parse_optional_keyword("branch") is not None:
             properties["branch"] = IntegerAttr(parser.parse_integer(allow_boolean=False), i64)
         if parser.parse_optional_keyword("after") is not None:
@@ -249,4 +253,4 @@ class LaunchOp(IRDLOperation):
 
     def verify_(self) -> None:
         _ = self.values
-        expect_flat([*self.inputs, *self.outputs, *(self.after or ()), self.workspace])
+        expect_flat([*self.inputs, *self.outputs, *(self.after or ()), self.workspace, self.predicate])

@@ -21,6 +21,7 @@ from aicf_mlir.dialects.plan.status_rules import check_status
 from aicf_mlir.errors import VerifyError
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.layouts import ALIGNMENT
+from aicf_mlir.ir.renamed import if_renamed
 from aicf_mlir.ir.roles import NAMED_ROLES, ROLES
 
 if TYPE_CHECKING:
@@ -89,7 +90,10 @@ def check_names(slots: Iterable[SlotOp]) -> None:
 def check_arena(arena: ArenaOp) -> None:
     """Check that an arena has a known role and an aligned size."""
     if arena.symbol not in ROLES:
-        refuse(arena, f"an arena is named after a role, one of {', '.join(ROLES)}; got @{arena.symbol}")
+        refuse(
+            arena,
+            f"an arena is named after a role, one of {', '.join(ROLES)}; got @{arena.symbol}{if_renamed(arena.symbol)}",
+        )
     if arena.nbytes < 0 or arena.nbytes % ALIGNMENT:
         refuse(
             arena, f"the size of @{arena.symbol} must be a multiple of {ALIGNMENT} bytes, got {arena.nbytes}"
@@ -100,7 +104,10 @@ def check_slot(slot: SlotOp, slots: dict[str, SlotOp]) -> None:
     """Check that the role is known and has its attributes, and that an alias fits its owner."""
     role = slot.role.data
     if role not in ROLES:
-        refuse(slot, f"the role of @{slot.symbol} must be one of {', '.join(ROLES)}; got {role}")
+        refuse(
+            slot,
+            f"the role of @{slot.symbol} must be one of {', '.join(ROLES)}; got {role}{if_renamed(role)}",
+        )
     if slot.alias is not None:
         check_alias(slot, slots)
         return

@@ -35,23 +35,24 @@ def check_status(program: ProgramOp) -> None:
 
 
 def check_launch(launch: LaunchOp, slots: Mapping[str, SlotOp], status: str | None) -> None:
-    """Check that `unless` names the status; a launch has it exactly if it writes memory that outlives the step."""
-    if launch.status is not None and (status is None or launch.status != status):
+    """Check that a predicate is the status; a launch has it exactly if it writes memory that outlives the step."""
+    if launch.predicate_slot is not None and (status is None or launch.predicate_slot != status):
         wanted = "no status in this plan" if status is None else f"the status @{status}"
-        refuse(launch, f"@{launch.symbol} is skipped by @{launch.status}; there is {wanted}")
+        refuse(launch, f"@{launch.symbol} is skipped by @{launch.predicate_slot}; there is {wanted}")
     if any(slots[name].role.data == "status" for name in launch.writes) and launch.op.data not in CHECKS:
         refuse(launch, f"@{launch.symbol} writes a status; only {' and '.join(CHECKS)} tell the host of it")
     kept = [name for name in launch.writes if slots[name].role.data in KEPT_ROLES]
     other = [name for name in launch.writes if name not in kept and slots[name].role.data != "copy"]
-    if launch.status is not None and other:
+    if launch.predicate_slot is not None and other:
         refuse(
             launch,
             f"@{launch.symbol} may be skipped, which would leave @{other[0]} without a value; only"
             f" {', '.join(KEPT_ROLES)} slots keep their old one",
         )
-    if launch.status is None and status is not None and kept:
+    if launch.predicate_slot is None and status is not None and kept:
         refuse(
-            launch, f"@{launch.symbol} writes @{kept[0]}; expected `unless @{status}`: the checks may fail"
+            launch,
+            f"@{launch.symbol} writes @{kept[0]}; expected `predicate not @{status}`: the checks may fail",
         )
 
 
@@ -60,7 +61,7 @@ def check_time(program: ProgramOp, status: str) -> None:
     launches = program.launches
     writers = [i for i, launch in enumerate(launches) if status in launch.writes]
     for launch in launches[: writers[-1] if writers else 0]:
-        if launch.status is not None:
+        if launch.predicate_slot is not None:
             refuse(
                 launch,
                 f"@{launch.symbol} comes before @{launches[writers[-1]].symbol}, which computes @{status}",

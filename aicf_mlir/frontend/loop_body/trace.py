@@ -142,7 +142,7 @@ def _trace(
     written = _optimize(body, module, {tensors[each]: each for each in importer.updated}, names, caller)
     reads = [*collect(exported.places, paths), *values_read(exported, names, paths)]
     reads += [
-        Read(f"{names[param]}.grad", "slot", param, "grad", may_be_meta=False)
+        Read(f"{names[param]}.grad", "slot", param, "grad", may_be_host_scalar=False)
         for param, left in body.left.items()
         if not left
     ]

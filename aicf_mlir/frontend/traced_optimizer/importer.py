@@ -2,7 +2,7 @@
 `apply-optimizer`.
 
     func.func private @step_update(
-        %w: {param "w"}, %dw: {input "w"}, %m: {state "w.m"}, %lr: {meta "lr"}) -> ({update "w"}, {update "w.m"})
+        %w: {param "w"}, %dw: {input "w"}, %m: {state "w.m"}, %lr: {host_scalar "lr"}) -> ({update "w"}, {update "w.m"})
 
 Its inputs are the gradients, called as their parameters.
 """

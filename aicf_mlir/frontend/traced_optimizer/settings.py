@@ -64,7 +64,7 @@ class GroupSettings:
 
     @property
     def slots(self) -> list[str]:
-        """Return the names of the meta slots, all different among the groups."""
+        """Return the names of the host scalars, all different among the groups."""
         return [self.slot(name) for names in self.members.values() for name in names if name]
 
     def slot(self, name: str) -> str:

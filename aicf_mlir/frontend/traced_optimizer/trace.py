@@ -2,7 +2,7 @@
 that it makes.
 
 Both steps must be one function, except for the state; then it is every step. Numbers that the step reads from the param
-groups become meta slots, comparisons with them become conditions, and the state is bound like torch's own.
+groups become host scalars, comparisons with them become conditions, and the state is bound like torch's own.
 """
 
 from __future__ import annotations
@@ -233,15 +233,15 @@ def _arguments(
         begins = beginnings[index, key](zeros)
         slot = OptimizerSlot(group_of[index], key, names[params[index]])
         found.append(Argument(Label(*slot.key), tuple(begins.shape), begins.dtype))
-    return found + [Argument(Label("meta", name), (), torch.float64) for name in _slots(settings)]
+    return found + [Argument(Label("host_scalar", name), (), torch.float64) for name in _slots(settings)]
 
 
 def _without_unused(function: func.FuncOp) -> func.FuncOp:
-    """The function without the metas that it does not read."""
+    """The function without the host scalars that it does not read."""
     labels = argument_labels(function)
     block = function.body.block
     for argument, label in reversed(list(zip(block.args, labels, strict=True))):
-        if label.role == "meta" and not argument.uses:
+        if label.role == "host_scalar" and not argument.uses:
             labels.pop(argument.index)
             block.erase_arg(argument)
     function.arg_attrs = ArrayAttr([label.to_attribute() for label in labels])
@@ -256,7 +256,9 @@ def _reads(graph: OptimizerGraph, read: Mapping[str, bool]) -> list[Read]:
     module = graph.module
     title = type(module.optimizer).__name__
     entries = [
-        Read(f"{title}.param_groups[{each.place}][{key!r}]", "item", each.group, key, may_be_meta=False)
+        Read(
+            f"{title}.param_groups[{each.place}][{key!r}]", "item", each.group, key, may_be_host_scalar=False
+        )
         for each in module.settings
         for key in each.group
         if key != "params" and not any(name and read[each.slot(name)] for name in each.members.get(key, ()))
@@ -267,7 +269,7 @@ def _reads(graph: OptimizerGraph, read: Mapping[str, bool]) -> list[Read]:
             "item",
             module.settings[index].group,
             key,
-            may_be_meta=False,
+            may_be_host_scalar=False,
         )
         for index, missed in enumerate(module.record.missed)
         for key in missed
@@ -278,5 +280,5 @@ def _reads(graph: OptimizerGraph, read: Mapping[str, bool]) -> list[Read]:
     entries += [
         Read(f"{title}.{name}", "item", own, name) for name in module.record.attributes if name not in known
     ]
-    entries += [Read(title, "type", type(module.optimizer), may_be_meta=False, is_code=True)]
+    entries += [Read(title, "type", type(module.optimizer), may_be_host_scalar=False, is_code=True)]
     return entries + collect(module.places.all, {id(module.optimizer): title})

@@ -262,7 +262,7 @@ class Bufferizer:
             [destination.symbol],
             {},
             workspace=self.scratch(symbol, workspace),
-            unless=None if self.status is None else self.status.symbol,
+            predicate=None if self.status is None else self.status.symbol,
         )
         launch.location = (
             value.owner.location if isinstance(value.owner, Operation) else self.function.location

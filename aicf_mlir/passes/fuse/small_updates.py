@@ -18,7 +18,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from aicf_mlir.codegen.cuda.products import Matrix, ProductProblem, is_panel, tile_of
+from aicf_mlir.codegen.cuda.products import Matrix, ProductProblem, is_small_product, tile_of
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
@@ -97,7 +97,7 @@ class SmallUpdateFusion(UpdateFusion):
         matrices = Matrix(trans_a, a[-1]), Matrix(trans_b, b[-1])
         problem = ProductProblem(self.target, element, m, n, k, *matrices, allow_tf32=rounds)
         try:
-            return k <= LONGEST and is_panel(tile_of(problem))
+            return k <= LONGEST and is_small_product(tile_of(problem))
         except SelectionError:
             return False
 

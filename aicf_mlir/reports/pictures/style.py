@@ -23,7 +23,7 @@ ROLE_COLOURS: dict[str, str] = {
     "param": "#fdbb77",
     "buffer": "#c3bfe0",
     "state": "#a4d8a0",
-    "meta": "#f6dd7d",
+    "host_scalar": "#f6dd7d",
     "status": "#f2a7a0",
     "const": "#cfd3d8",
     "grad": "#e8abd3",

@@ -145,7 +145,7 @@ def interpret(module: ModuleOp, arguments: Mapping[Key, Array]) -> Interpreted:
     def run(seed: int | None) -> tuple[dict[Key, Array], dict[SSAValue, Array]]:
         shake = seed is not None
         inputs = [
-            perturbed(arguments[key], dtype, rng) if shake and key[0] != "meta" else arguments[key]
+            perturbed(arguments[key], dtype, rng) if shake and key[0] != "host_scalar" else arguments[key]
             for key, dtype in zip(labels, types, strict=True)
         ]
         values: dict[SSAValue, Array] = dict(zip(function.args, inputs, strict=True))

@@ -54,7 +54,7 @@ class Certificate:
     launches: int
     steps: int
     compared_bytes: int
-    """The number of compared bytes per step: parameters, optimizer state, meta slots, buffers, gradients and outputs."""
+    """The number of compared bytes per step: parameters, optimizer state, host_scalar slots, buffers, gradients and outputs."""
     findings: tuple[Finding, ...]
     plan: str | None = None
     """The file of the plan, and its differences from the step's own; None for the step's own."""

@@ -132,23 +132,23 @@ class Subject:
     # ---- hyperparameters ----
 
     @cached_property
-    def host_metas(self) -> list[Slot]:
-        """The meta slots that the host writes and no launch does, in the order of the plan; and frozen numbers.
+    def host_scalars(self) -> list[Slot]:
+        """The host scalars that the host writes and no launch does, in the order of the plan; and frozen numbers.
 
-        A Python number that is a meta slot is a frozen tensor of this kind: 0-d, of a float type.
+        A Python number that is a host scalar is a frozen tensor of this kind: 0-d, of a float type.
         """
         written = {place[:2] for launch in self.program.launches for place in launch["outputs"]}
         slots = self.program.slots.values()
         numbers = [s for s in slots if s.role == "buffer" and s.shape == () and s.dtype in FLOATS]
-        metas = [s for s in slots if s.role == "meta"]
-        return [s for s in metas + numbers if (s.arena, s.offset) not in written]
+        scalars = [s for s in slots if s.role == "host_scalar"]
+        return [s for s in scalars + numbers if (s.arena, s.offset) not in written]
 
     def perturb(self, step: int) -> None:
-        """Give every meta slot of the host a value other than the compiled one, and a new one at each step.
+        """Give every host scalar of the host a value other than the compiled one, and a new one at each step.
 
         A free pin (NaN) stays free at even steps and is pinned at odd ones.
         """
-        for index, slot in enumerate(self.host_metas):
+        for index, slot in enumerate(self.host_scalars):
             value = widen(self.read(place_of(slot)))
             offset = 2.0**-6 * (1 + index / 8)
             if not np.isnan(value).any():

@@ -1,4 +1,4 @@
-"""`clip_grad_norm` and `clip_grad_value`: limits of gradients, which are meta slots of the step."""
+"""`clip_grad_norm` and `clip_grad_value`: limits of gradients, which are host scalars of the step."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Clipping(Effect):
     norm: ClipGradNorm | None = None
     value: float | None = None
     limits: Mapping[str, StepNumber] = field(default_factory=dict[str, StepNumber])
-    """The current limits, by the names of their meta slots."""
+    """The current limits, by the names of their host scalars."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:

@@ -70,7 +70,7 @@ class Effect:
 
     @property
     def numbers(self) -> Mapping[str, StepNumber]:
-        """Return the host numbers that the user may change between steps, by the names of their meta slots."""
+        """Return the host numbers that the user may change between steps, by the names of their host scalars."""
         return {}
 
     def adopt(self, traced: Traced) -> None:

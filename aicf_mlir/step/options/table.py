@@ -159,7 +159,7 @@ OPTIONS: tuple[Option, ...] = (
         "float | Sequence[float] | ClipGradNorm | None",
         None,
         """Limits the norm of the gradients, as `torch.nn.utils.clip_grad_norm_` does: of all together, or with a sequence
-        that of each param group. `ClipGradNorm(1.0, math.inf)` limits another norm than 2. The limit is a meta slot:
+        that of each param group. `ClipGradNorm(1.0, math.inf)` limits another norm than 2. The limit is a host scalar:
         `step.meta["clip_grad_norm"] = 0.5`. `step.grad_norm` is the norm before.""",
         Clipping,
         TRAINING,
@@ -169,8 +169,8 @@ OPTIONS: tuple[Option, ...] = (
         "clip_grad_value",
         "float | None",
         None,
-        """Brings each element of the gradients between its negative and itself, before their norm is limited. It is a meta
-        slot too.""",
+        """Brings each element of the gradients between its negative and itself, before their norm is limited. It is a host
+        scalar too.""",
         Clipping,
         TRAINING,
     ),

@@ -26,8 +26,8 @@ inline unsigned grid_stride_blocks(int64_t items, int threads) {
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < kMost ? blocks : kMost);
 }
 
-// Whether a launch with this status in ctx.unless does nothing; the same for all threads of a launch.
-__device__ __forceinline__ bool skipped(const int64_t* unless) { return unless && *unless != 0; }
+// Whether a launch with this status in ctx.predicate does nothing; the same for all threads of a launch.
+__device__ __forceinline__ bool skipped(const int64_t* predicate) { return predicate && *predicate != 0; }
 
 // Enqueues `kernel`, which begins with dependency_wait(), on ctx.stream with `shared` bytes of dynamic shared
 // memory. Safe inside a capture.

@@ -24,7 +24,7 @@ constexpr KernelVariant cpu_row(const char* name, const char* op, Prepare prepar
   return {name, op, DeviceType::Cpu, 0, prepare, supported, workspace};
 }
 
-// Of a kernel that does nothing where *ctx.unless is not 0.
+// Of a kernel that does nothing where *ctx.predicate is not 0.
 constexpr KernelVariant skippable_cuda_row(const char* name, const char* op, int min_sm, Prepare prepare,
                                            SupportFunction supported, WorkspaceFunction workspace = nullptr) {
   KernelVariant variant = cuda_row(name, op, min_sm, prepare, supported, workspace);

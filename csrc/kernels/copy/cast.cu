@@ -75,9 +75,9 @@ __device__ __forceinline__ To cast(From from) {
 }
 
 template <class To, class From>
-__global__ void cast_kernel(To* y, const From* x, int64_t n, const int64_t* unless) {
+__global__ void cast_kernel(To* y, const From* x, int64_t n, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step)
     y[i] = cast<To>(x[i]);
@@ -86,9 +86,9 @@ __global__ void cast_kernel(To* y, const From* x, int64_t n, const int64_t* unle
 template <class To, class From>
 __global__ void cast_strided_kernel(To* y, const From* x, int64_t n,
                                     const __grid_constant__ StridedShape<2> shape, bool narrow_count,
-                                    const int64_t* unless) {
+                                    const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     int64_t at[2];
@@ -106,9 +106,9 @@ Status run(const Move& m, const LaunchContext& ctx) {
   const From* x = static_cast<const From*>(m.x);
   const unsigned blocks = grid_stride_blocks(m.count, kThreads);
   if (m.rows() && m.shape.rank <= 1)
-    return launch(ctx, blocks, kThreads, 0, cast_kernel<To, From>, y, x, m.count, ctx.unless);
+    return launch(ctx, blocks, kThreads, 0, cast_kernel<To, From>, y, x, m.count, ctx.predicate);
   return launch(ctx, blocks, kThreads, 0, cast_strided_kernel<To, From>, y, x, m.count, m.shape,
-                counts_in_32_bits(m.count), ctx.unless);
+                counts_in_32_bits(m.count), ctx.predicate);
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ constexpr int kTileRows = kThreads / kTile;  // that a block moves at once
 
 template <class T, class Integer>
 __global__ void move_kernel(T* y, const T* x, int64_t n, const __grid_constant__ StridedShape<2> shape,
-                            const int64_t* unless) {
+                            const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     int64_t at[2];
@@ -39,9 +39,10 @@ struct Planes {
 // Through shared memory, so that both sides are read and written along their own rows. The padding keeps a
 // column of the tile in different banks.
 template <class T>
-__global__ void transpose_kernel(T* y, const T* x, const __grid_constant__ Planes p, const int64_t* unless) {
+__global__ void transpose_kernel(T* y, const T* x, const __grid_constant__ Planes p,
+                                 const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   __shared__ T tile[kTile][kTile + 1];
   const int along = threadIdx.x % kTile, first = threadIdx.x / kTile;
   for (int64_t t = blockIdx.x; t < p.tiles; t += gridDim.x) {
@@ -84,11 +85,11 @@ Status move_as(const Move& m, const LaunchContext& ctx) {
   if (m.transposed()) {
     const Planes p = planes_of(m);
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(p.tiles, INT32_MAX));
-    return launch(ctx, blocks, kThreads, 0, transpose_kernel<T>, y, x, p, ctx.unless);
+    return launch(ctx, blocks, kThreads, 0, transpose_kernel<T>, y, x, p, ctx.predicate);
   }
   auto* kernel = counts_in_32_bits(m.count) ? move_kernel<T, uint32_t> : move_kernel<T, uint64_t>;
   return launch(ctx, grid_stride_blocks(m.count, kThreads), kThreads, 0, kernel, y, x, m.count, m.shape,
-                ctx.unless);
+                ctx.predicate);
 }
 
 // How many elements of `bytes` each move as one: a power of two that divides the rows, the steps between them

@@ -27,7 +27,7 @@ struct TiledGemm {
   Division division;
   std::string choice() const {
     const std::string tile = std::to_string(division.tile.rows) + "x" + std::to_string(division.tile.columns);
-    return division.parts > 1 ? tile + "/" + std::to_string(division.parts) : tile;
+    return division.split_k > 1 ? tile + "/" + std::to_string(division.split_k) : tile;
   }
 };
 // First that of tensor_core_division, then all tiles with k undivided; those of 16x16 where 64x64 are too

@@ -3,7 +3,7 @@
 #pragma once
 #include "kernels/gemm/device/tensor_cores.cuh"
 #include "kernels/gemm/device/tensor_panels.cuh"
-#include "kernels/gemm/parts.cuh"
+#include "kernels/gemm/split_k.cuh"
 
 namespace aicf::cuda {
 
@@ -13,7 +13,7 @@ Status run_shape(const TiledGemm& tiled, const LaunchContext& ctx) {
   if constexpr (sizeof...(Others) > 0)
     if (tiled.division.tile.rows != Shape::BM || tiled.division.tile.columns != Shape::BN)
       return run_shape<T, Format, Others...>(tiled, ctx);
-  return launch_divided<T, Format, Shape, gemm::TensorCoreProduct>(tiled.problem, tiled.division, ctx);
+  return launch_split_k<T, Format, Shape, gemm::TensorCoreProduct>(tiled.problem, tiled.division, ctx);
 }
 
 // Those of 16x16 have a product of their own.

@@ -22,11 +22,11 @@ constexpr TileSize kTensorCoreTiles[] = {{128, 256}, {128, 128}, {128, 64}, {64,
 // The largest of them that still fill a chip; of those above 64, none that is twice what the result needs.
 TileSize tensor_core_tile(int64_t m, int64_t n, int64_t batch);
 
-// How a launch divides a product on tensor cores: tiles of the result, and parts of k, each of `depth` steps
-// but the last. The sums of the parts are added from the first to the last.
+// How a launch divides a product on tensor cores: tiles of the result, and k into `split_k` parts, each of
+// `depth` steps but the last (split-k). The sums of the parts are added from the first to the last.
 struct Division {
   TileSize tile;
-  int64_t parts, depth;
+  int64_t split_k, depth;
 };
 // Of long products with small results, those that tiles alone do not fill a chip with, k is divided too.
 Division tensor_core_division(int64_t m, int64_t n, int64_t k, int64_t batch);

@@ -216,14 +216,14 @@ Status choices_of_tensor_cores(const OpDesc& op, std::vector<std::string>* out) 
 
 TiledGemm tensor_core_gemm(const OpDesc& op, const std::string& choice) {
   const GemmProblem p = gemm_problem(op);
-  const size_t columns = choice.find('x') + 1, parts = choice.find('/');
+  const size_t columns = choice.find('x') + 1, split = choice.find('/');
   const TileSize tile{std::stoi(choice), std::stoi(choice.substr(columns))};
-  return {p, divided(tile, p.k, parts == std::string::npos ? 1 : std::stoll(choice.substr(parts + 1)))};
+  return {p, divided(tile, p.k, split == std::string::npos ? 1 : std::stoll(choice.substr(split + 1)))};
 }
 
 size_t tensor_core_workspace(const OpDesc& op) {
   const GemmProblem p = gemm_problem(op);
-  const int64_t parts = tensor_core_division(p.m, p.n, p.k, p.batch).parts;
+  const int64_t parts = tensor_core_division(p.m, p.n, p.k, p.batch).split_k;
   const int64_t rows = op.schema->outputs.size() > 2 && op.has_out("bias_grad") ? p.m : 0;
   return parts > 1 ? static_cast<size_t>(parts * (p.m * p.n + rows)) * sizeof(float) : 0;
 }

@@ -78,9 +78,9 @@ __device__ __forceinline__ double inverse_bias_correction(double beta, double t,
   return isnan(pin) ? 1 / (1 - pow(beta, t)) : pin;
 }
 
-__global__ void advance_kernel(AdvanceArguments a, const int64_t* unless) {
+__global__ void advance_kernel(AdvanceArguments a, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= a.count) return;
   const float t = a.step[i] + 1.0f;
@@ -108,7 +108,7 @@ Status advance_cuda(const OpDesc& op, const LaunchContext& ctx) {
   }
   constexpr int64_t kThreads = 128;
   return launch(ctx, static_cast<unsigned>(ceil_div(a.count, kThreads)), static_cast<int>(kThreads), 0,
-                advance_kernel, a, ctx.unless);
+                advance_kernel, a, ctx.predicate);
 }
 
 Status sgd_step_cuda(const Updates& u, const LaunchContext& ctx) {

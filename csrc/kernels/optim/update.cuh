@@ -82,9 +82,9 @@ __device__ __forceinline__ void store(void* tensor, int64_t first, int count, bo
 template <class Method, class T, bool MIXED, int CAPACITY>
 __global__ void __launch_bounds__(kUpdateThreads, std::is_same_v<T, float> ? kUpdateBlocks : 1)
     update_kernel(const __grid_constant__ UpdateTable<Method::kStates, Method::kScalars, CAPACITY> table,
-                  const __grid_constant__ Method method, const int64_t* unless) {
+                  const __grid_constant__ Method method, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   static_assert(!MIXED || std::is_same_v<T, float>);
   using C = Compute<T>;
   using Rule = typename Method::template Rule<C>;
@@ -161,7 +161,7 @@ Status launch_update(const LaunchContext& ctx, const Method& method,
     blocks += ceil_div(tensor.numel, kPerBlock);
   }
   return launch(ctx, static_cast<unsigned>(blocks), kUpdateThreads, 0,
-                update_kernel<Method, T, MIXED, CAPACITY>, table, method, ctx.unless);
+                update_kernel<Method, T, MIXED, CAPACITY>, table, method, ctx.predicate);
 }
 
 // Small tables keep a launch small; large ones hold what a kernel's arguments may (32764 bytes), and more

@@ -44,9 +44,9 @@ __device__ __forceinline__ bool is_first(int64_t source, int64_t row, const int6
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     scatter_add_kernel(T* y, const int64_t* index, const T* src, int64_t rows, int64_t columns,
-                       int64_t sources, int64_t strips, const int64_t* unless) {
+                       int64_t sources, int64_t strips, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
   int64_t item = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
   for (; item < sources * strips; item += warps) {  // the same for all lanes of a warp
@@ -96,7 +96,7 @@ Status scatter_add_cuda(const ScatterAdd& s, const LaunchContext& ctx) {
     const int64_t strips = ceil_div(s.columns, kColumns);
     const unsigned blocks = grid_stride_blocks(s.sources * strips * kWarp, kThreads);
     return launch(ctx, blocks, kThreads, 0, scatter_add_kernel<T>, y, s.index, src, s.rows, s.columns,
-                  s.sources, strips, ctx.unless);
+                  s.sources, strips, ctx.predicate);
   });
 }
 

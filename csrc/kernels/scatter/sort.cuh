@@ -56,9 +56,9 @@ __device__ __forceinline__ void count_warp(const Source& from, int64_t n, int sh
 // counts[digit][tile]
 template <class Source>
 __global__ void __launch_bounds__(kSortThreads)
-    count_kernel(Source from, int64_t n, int shift, uint32_t* counts, const int64_t* unless) {
+    count_kernel(Source from, int64_t n, int shift, uint32_t* counts, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   __shared__ uint32_t own[kSortWarps][kDigits];
   for (int w = 0; w < kSortWarps; ++w) own[w][threadIdx.x] = 0;
   __syncthreads();
@@ -92,9 +92,9 @@ __device__ __forceinline__ uint32_t sum_in_front(uint32_t x, uint32_t* total) {
 
 // A block a digit: counts[digit][tile] becomes the sum of those in front, and totals[digit] that of all.
 static __global__ void __launch_bounds__(kSortThreads)
-    sum_counts_kernel(uint32_t* counts, int64_t tiles, uint32_t* totals, const int64_t* unless) {
+    sum_counts_kernel(uint32_t* counts, int64_t tiles, uint32_t* totals, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   uint32_t* own = counts + blockIdx.x * tiles;
   uint32_t before = 0;
   for (int64_t first = 0; first < tiles; first += kSortThreads) {
@@ -110,9 +110,9 @@ static __global__ void __launch_bounds__(kSortThreads)
 template <class Source>
 __global__ void __launch_bounds__(kSortThreads)
     move_kernel(Source from, int64_t n, int shift, const uint32_t* counts, const uint32_t* totals,
-                uint32_t* keys, uint32_t* values, const int64_t* unless) {
+                uint32_t* keys, uint32_t* values, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   __shared__ uint32_t own[kSortWarps][kDigits];
   for (int w = 0; w < kSortWarps; ++w) own[w][threadIdx.x] = 0;
   __syncthreads();
@@ -145,12 +145,12 @@ Status sort_pass(const Source& from, int64_t n, int pass, const SortMemory& memo
                  const LaunchContext& ctx) {
   const auto tiles = static_cast<unsigned>(sort_tiles(n));
   const int shift = pass * kDigitBits;
-  AICF_TRY(
-      launch(ctx, tiles, kSortThreads, 0, count_kernel<Source>, from, n, shift, memory.counts, ctx.unless));
+  AICF_TRY(launch(ctx, tiles, kSortThreads, 0, count_kernel<Source>, from, n, shift, memory.counts,
+                  ctx.predicate));
   AICF_TRY(launch(ctx, kDigits, kSortThreads, 0, sum_counts_kernel, memory.counts,
-                  static_cast<int64_t>(tiles), memory.totals, ctx.unless));
+                  static_cast<int64_t>(tiles), memory.totals, ctx.predicate));
   return launch(ctx, tiles, kSortThreads, 0, move_kernel<Source>, from, n, shift, memory.counts,
-                memory.totals, memory.keys[pass % 2], memory.values[pass % 2], ctx.unless);
+                memory.totals, memory.keys[pass % 2], memory.values[pass % 2], ctx.predicate);
 }
 
 // The rows of `n` sources in ascending order in *keys, and the number of each source in *values.

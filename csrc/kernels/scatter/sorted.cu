@@ -28,9 +28,9 @@ struct Sorted {
 // end of the chunk.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_chunks_kernel(T* y, const T* src, Sorted s, Compute<T>* partials, const int64_t* unless) {
+    sum_chunks_kernel(T* y, const T* src, Sorted s, Compute<T>* partials, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   int64_t item = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (; item < s.n * s.columns; item += step) {
@@ -65,9 +65,9 @@ __global__ void __launch_bounds__(kThreads)
 // Of a row that begins in a chunk and goes on behind it: the sums of all its chunks.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    join_chunks_kernel(T* y, Sorted s, const Compute<T>* partials, const int64_t* unless) {
+    join_chunks_kernel(T* y, Sorted s, const Compute<T>* partials, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads, chunks = (s.n + kChunk - 1) / kChunk;
   int64_t item = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (; item < chunks * s.columns; item += step) {
@@ -108,9 +108,9 @@ Status scatter_add_sorted(const ScatterAdd& s, const LaunchContext& ctx) {
     AICF_TRY(sort_sources(s.index, s.sources, s.rows, memory, ctx, &sorted.keys, &sorted.values));
     auto* partials = static_cast<Compute<T>*>(memory.partials);
     AICF_TRY(launch(ctx, grid_stride_blocks(s.sources * s.columns, kThreads), kThreads, 0,
-                    sum_chunks_kernel<T>, y, static_cast<const T*>(s.src), sorted, partials, ctx.unless));
+                    sum_chunks_kernel<T>, y, static_cast<const T*>(s.src), sorted, partials, ctx.predicate));
     return launch(ctx, grid_stride_blocks(sum_chunks(s.sources) * s.columns, kThreads), kThreads, 0,
-                  join_chunks_kernel<T>, y, sorted, partials, ctx.unless);
+                  join_chunks_kernel<T>, y, sorted, partials, ctx.predicate);
   });
 }
 

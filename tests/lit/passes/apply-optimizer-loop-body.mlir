@@ -2,8 +2,8 @@
 
 // Two losses, two optimizers: what is updated in between is what the second loss reads, and the first stops at nn.detach.
 // CHECK-LABEL: func.func @gan
-// CHECK:         %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
-// CHECK:         %lr.1: tensor<f64> {aicf.role = "meta", aicf.name = "lr.1"},
+// CHECK:         %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"},
+// CHECK:         %lr.1: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr.1"},
 // CHECK:         %da = nn.mse_loss_grad %dld, %a, %b
 // CHECK:         %dd = nn.add
 // CHECK:         %d.next, %d.exp_avg.next, %d.exp_avg_sq.next = optim.adam

@@ -1,6 +1,6 @@
 // RUN: aicf-opt %s --apply-optimizer --split-input-file --verify-diagnostics | filecheck %s
 
-// A private function that the groups name is put behind the gradients: its inputs are these, its states and metas new arguments.
+// A private function that the groups name is put behind the gradients: its inputs are these, its states and host scalars new arguments.
 
 func.func @step(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %dw: tensor<4xf32> {aicf.role = "input", aicf.name = "x"})
     -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"})
@@ -9,7 +9,7 @@ func.func @step(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %dw: t
 }
 func.func private @step_update(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %g: tensor<4xf32> {aicf.role = "input", aicf.name = "w"},
-    %m: tensor<4xf32> {aicf.role = "state", aicf.name = "w.m"}, %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"})
+    %m: tensor<4xf32> {aicf.role = "state", aicf.name = "w.m"}, %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w", aicf.of = "param"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w.m"}) {
   %sum = nn.add %m, %g : tensor<4xf32>
   %rate = nn.cast %lr : (tensor<f64>) -> tensor<f32>
@@ -22,7 +22,7 @@ func.func private @step_update(
 // CHECK-NEXT:    %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
 // CHECK-NEXT:    %dw: tensor<4xf32> {aicf.role = "input", aicf.name = "x"},
 // CHECK-NEXT:    %m: tensor<4xf32> {aicf.role = "state", aicf.name = "w.m"},
-// CHECK-NEXT:    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"}
+// CHECK-NEXT:    %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"}
 // CHECK:         %sum = nn.add %m, %dw : tensor<4xf32>
 // CHECK:         %next = nn.sub %w, %way : tensor<4xf32>
 // CHECK:         func.return %next, %sum
@@ -44,7 +44,7 @@ func.func @mixed(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %v: t
 }
 func.func private @mixed_update(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %g: tensor<4xf32> {aicf.role = "input", aicf.name = "w"},
-    %rate: tensor<f64> {aicf.role = "meta", aicf.name = "lr.1"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w", aicf.of = "param"}) {
+    %rate: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr.1"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w", aicf.of = "param"}) {
   %rate32 = nn.cast %rate : (tensor<f64>) -> tensor<f32>
   %way = nn.mul %g, %rate32 : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
   %next = nn.sub %w, %way : tensor<4xf32>
@@ -52,8 +52,8 @@ func.func private @mixed_update(
 }
 
 // CHECK:       func.func @mixed(
-// CHECK:         %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"}
-// CHECK:         %rate: tensor<f64> {aicf.role = "meta", aicf.name = "lr.1"}
+// CHECK:         %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"}
+// CHECK:         %rate: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr.1"}
 // CHECK:         %v.next = optim.sgd
 // CHECK:         %next = nn.sub %w, %way : tensor<4xf32>
 // CHECK:         func.return %v.next, %next

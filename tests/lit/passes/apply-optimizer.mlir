@@ -9,15 +9,15 @@
 // CHECK-NEXT:    %w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "0.weight"},
 // CHECK-NEXT:    %b: tensor<8xbf16> {aicf.role = "param", aicf.name = "0.bias"},
 // CHECK-NEXT:    %dead: tensor<8xf32> {aicf.role = "param", aicf.name = "dead"},
-// CHECK-NEXT:    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
-// CHECK-NEXT:    %beta1: tensor<f64> {aicf.role = "meta", aicf.name = "beta1"},
-// CHECK-NEXT:    %beta2: tensor<f64> {aicf.role = "meta", aicf.name = "beta2"},
-// CHECK-NEXT:    %eps: tensor<f64> {aicf.role = "meta", aicf.name = "eps"},
-// CHECK-NEXT:    %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"},
-// CHECK-NEXT:    %bc1_pin: tensor<f64> {aicf.role = "meta", aicf.name = "bc1_pin"},
-// CHECK-NEXT:    %bc2_pin: tensor<f64> {aicf.role = "meta", aicf.name = "bc2_pin"},
-// CHECK-NEXT:    %bc1_inv: tensor<2xf64> {aicf.role = "meta", aicf.name = "bc1_inv"},
-// CHECK-NEXT:    %bc2_inv: tensor<2xf64> {aicf.role = "meta", aicf.name = "bc2_inv"},
+// CHECK-NEXT:    %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"},
+// CHECK-NEXT:    %beta1: tensor<f64> {aicf.role = "host_scalar", aicf.name = "beta1"},
+// CHECK-NEXT:    %beta2: tensor<f64> {aicf.role = "host_scalar", aicf.name = "beta2"},
+// CHECK-NEXT:    %eps: tensor<f64> {aicf.role = "host_scalar", aicf.name = "eps"},
+// CHECK-NEXT:    %weight_decay: tensor<f64> {aicf.role = "host_scalar", aicf.name = "weight_decay"},
+// CHECK-NEXT:    %bc1_pin: tensor<f64> {aicf.role = "host_scalar", aicf.name = "bc1_pin"},
+// CHECK-NEXT:    %bc2_pin: tensor<f64> {aicf.role = "host_scalar", aicf.name = "bc2_pin"},
+// CHECK-NEXT:    %bc1_inv: tensor<2xf64> {aicf.role = "host_scalar", aicf.name = "bc1_inv"},
+// CHECK-NEXT:    %bc2_inv: tensor<2xf64> {aicf.role = "host_scalar", aicf.name = "bc2_inv"},
 // CHECK-NEXT:    %step: tensor<2xf32> {aicf.role = "state", aicf.name = "step"},
 // CHECK-NEXT:    %w.exp_avg: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.exp_avg"},
 // CHECK-NEXT:    %w.exp_avg_sq: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.exp_avg_sq"},
@@ -59,10 +59,10 @@
 // CHECK-NEXT:      %b.exp_avg.next, %b.exp_avg_sq.next :
 
 // SGD-LABEL:   func.func @options(
-// SGD:           %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
-// SGD-NEXT:      %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"},
-// SGD-NEXT:      %momentum: tensor<f64> {aicf.role = "meta", aicf.name = "momentum"},
-// SGD-NEXT:      %dampening: tensor<f64> {aicf.role = "meta", aicf.name = "dampening"},
+// SGD:           %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"},
+// SGD-NEXT:      %weight_decay: tensor<f64> {aicf.role = "host_scalar", aicf.name = "weight_decay"},
+// SGD-NEXT:      %momentum: tensor<f64> {aicf.role = "host_scalar", aicf.name = "momentum"},
+// SGD-NEXT:      %dampening: tensor<f64> {aicf.role = "host_scalar", aicf.name = "dampening"},
 // SGD-NEXT:      %step: tensor<2xf32> {aicf.role = "state", aicf.name = "step"},
 // SGD-NEXT:      %w.momentum_buffer: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.momentum_buffer"},
 // SGD-NEXT:      %b.momentum_buffer: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.momentum_buffer"}
@@ -112,9 +112,9 @@ func.func @options(
 // param that is in no group stays as it is.
 // CHECK-LABEL: func.func @groups(
 // CHECK:         %free: tensor<2xf32> {aicf.role = "param", aicf.name = "free"},
-// CHECK-NEXT:    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
-// CHECK-NEXT:    %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"},
-// CHECK-NEXT:    %lr.2: tensor<f64> {aicf.role = "meta", aicf.name = "lr.2"}
+// CHECK-NEXT:    %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"},
+// CHECK-NEXT:    %weight_decay: tensor<f64> {aicf.role = "host_scalar", aicf.name = "weight_decay"},
+// CHECK-NEXT:    %lr.2: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr.2"}
 // CHECK:         %step.2: tensor<1xf32> {aicf.role = "state", aicf.name = "step.2"},
 // CHECK-NEXT:    %b.exp_avg: tensor<8xf32> {aicf.role = "state", aicf.name = "b.exp_avg"}
 // CHECK:         -> (
@@ -213,7 +213,7 @@ func.func @twice(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (t
 
 // -----
 
-// expected-error@below {{@clash has a meta named "lr", which apply-optimizer adds; leave it out}}
-func.func @clash(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) {
+// expected-error@below {{@clash has a host_scalar named "lr", which apply-optimizer adds; leave it out}}
+func.func @clash(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) {
   func.return %w : tensor<4xf32>
 }

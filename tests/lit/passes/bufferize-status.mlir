@@ -6,12 +6,12 @@
 // CHECK:         plan.slot @failed : memref<3xi64> status "failed"
 // CHECK:         plan.launch @k0 "check_index_cpu" check_index status(@failed) target(@t) -> status(@s1) {classes = 2, code = 1}
 // CHECK-NEXT:    plan.launch @k1 "check_finite_cpu" check_finite status(@s1) x(@w) -> status(@failed) {code = 2} after @k0
-// CHECK-NEXT:    plan.launch @k2 "sgd_step_cpu" sgd_step p(@w) g(@g) lr(@lr) weight_decay(@lr) -> p(@w) {groups = array<i64: 0>} unless @failed
+// CHECK-NEXT:    plan.launch @k2 "sgd_step_cpu" sgd_step p(@w) g(@g) lr(@lr) weight_decay(@lr) -> p(@w) {groups = array<i64: 0>} predicate not @failed
 // CHECK-NEXT: after @k1
 func.func @chain(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
     %g: tensor<4xf32> {aicf.role = "input", aicf.name = "g"},
-    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
+    %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"},
     %t: tensor<4xi64> {aicf.role = "input", aicf.name = "t"},
     %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
@@ -30,8 +30,8 @@ func.func @chain(
 // CHECK-NEXT:    plan.launch @k1 "check_index_cpu" check_index status(@failed) target(@t) -> status(@failed)
 // CHECK-NEXT:    plan.launch @k2 "neg_cpu" neg x(@w) -> y(@[[READ:.*]])
 // CHECK-NEXT:    plan.launch @k3 "relu_cpu" relu x(@[[READ]]) -> y(@y)
-// CHECK-NEXT:    plan.launch @k4 "copy_cpu" copy x(@[[EARLY]]) -> y(@m) unless @failed
-// CHECK-NEXT:    plan.launch @k5 "copy_cpu" copy x(@[[READ]]) -> y(@w) unless @failed
+// CHECK-NEXT:    plan.launch @k4 "copy_cpu" copy x(@[[EARLY]]) -> y(@m) predicate not @failed
+// CHECK-NEXT:    plan.launch @k5 "copy_cpu" copy x(@[[READ]]) -> y(@w) predicate not @failed
 func.func @forward(
     %m: tensor<4xf32> {aicf.role = "state", aicf.name = "m"},
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
@@ -52,7 +52,7 @@ func.func @forward(
 // A kernel that does not look at a status is not skipped, but the copy of its result is.
 // CHECK-LABEL: plan.program @no_check
 // CHECK:         plan.launch @k0 "neg_cpu" neg x(@w) -> y(@w1)
-// CHECK-NEXT:    plan.launch @k1 "copy_cpu" copy x(@w1) -> y(@w) unless @failed after @k0
+// CHECK-NEXT:    plan.launch @k1 "copy_cpu" copy x(@w1) -> y(@w) predicate not @failed after @k0
 func.func @no_check(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
     %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})

@@ -7,7 +7,7 @@
 // CHECK-NEXT:    plan.slot @_0.weight : memref<4x4xf32> param "0.weight"
 // CHECK-NEXT:    plan.slot @a_b : memref<4x4xf32> buffer "a-b"
 // CHECK-NEXT:    plan.slot @state.a_b : memref<4x4xf32> state "a b"
-// CHECK-NEXT:    plan.slot @lr : memref<f64> meta "lr"
+// CHECK-NEXT:    plan.slot @lr : memref<f64> host_scalar "lr"
 // CHECK-NEXT:    plan.slot @loss : memref<f32> output "loss"
 // CHECK-NEXT:    plan.slot @_0.weight.grad : memref<4x4xf32> grad "0.weight"
 // CHECK-NEXT:    plan.slot @output.temp : memref<4x4xf32> output "temp"
@@ -20,7 +20,7 @@ func.func @roles(
     %w: tensor<4x4xf32> {aicf.role = "param", aicf.name = "0.weight"},
     %f: tensor<4x4xf32> {aicf.role = "buffer", aicf.name = "a-b"},
     %s: tensor<4x4xf32> {aicf.role = "state", aicf.name = "a b"},
-    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"})
+    %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"})
     -> (tensor<f32> {aicf.role = "loss"}, tensor<4x4xf32> {aicf.role = "grad", aicf.name = "0.weight"},
         tensor<4x4xf32> {aicf.role = "output", aicf.name = "temp"}, tensor<4x4xf32> {aicf.role = "update", aicf.name = "0.weight"}) {
   %y = kernel.add x(%x) y(%f) : tensor<4x4xf32>
@@ -163,7 +163,7 @@ func.func @view_of_old_value(%p: tensor<4xf32> {aicf.role = "param", aicf.name =
 // CHECK-NEXT:    plan.launch @k3 "sgd_step_cpu" sgd_step p(@p) g(@y) lr(@lr) weight_decay(@lr) -> p(@p) {groups = array<i64: 0>}
 // CHECK-NEXT: after @k2
 // CHECK-NEXT:    plan.launch @k4 "add_cpu" add x(@a) y(@p) -> z(@z) after @k3
-func.func @order(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"}, %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"})
+func.func @order(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"}, %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "p"}, tensor<4xf32> {aicf.role = "output", aicf.name = "y"}, tensor<4xf32> {aicf.role = "output", aicf.name = "z"}) {
   %a = kernel.relu x(%p) : tensor<4xf32>
   %b = kernel.neg x(%p) : tensor<4xf32>

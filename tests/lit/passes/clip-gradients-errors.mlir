@@ -8,10 +8,10 @@ func.func @undifferentiated(%w: tensor<4xf32> {aicf.role = "param", aicf.name = 
 
 // -----
 
-// expected-error@+1 {{@twice has a meta named "clip_grad_norm", which clip-gradients adds; leave it out}}
+// expected-error@+1 {{@twice has a host_scalar named "clip_grad_norm", which clip-gradients adds; leave it out}}
 func.func @twice(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
-    %m: tensor<f64> {aicf.role = "meta", aicf.name = "clip_grad_norm"})
+    %m: tensor<f64> {aicf.role = "host_scalar", aicf.name = "clip_grad_norm"})
     -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) {
   %l, %dw = "test.op"() : () -> (tensor<f32>, tensor<4xf32>)
   func.return %l, %dw : tensor<f32>, tensor<4xf32>

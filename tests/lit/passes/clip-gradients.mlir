@@ -1,4 +1,4 @@
-// Limits between the gradients and the optimizer: they are metas, and the norm is an output.
+// Limits between the gradients and the optimizer: they are host scalars, and the norm is an output.
 // RUN: aicf-opt %s --clip-gradients="norm=2" --split-input-file | filecheck %s
 // RUN: aicf-opt %s --clip-gradients="norm=inf value per-group" --split-input-file | filecheck %s --check-prefix=GROUPS
 // RUN: aicf-opt %s --clip-gradients=value --split-input-file | filecheck %s --check-prefix=VALUE
@@ -13,7 +13,7 @@
 
 // 16-bit gradients are summed and scaled in f32; %c is of no param group, so it stays as it is.
 // CHECK-LABEL: func.func @groups
-// CHECK:         %clip_grad_norm: tensor<f64> {aicf.role = "meta", aicf.name = "clip_grad_norm"}
+// CHECK:         %clip_grad_norm: tensor<f64> {aicf.role = "host_scalar", aicf.name = "clip_grad_norm"}
 // CHECK-NEXT:  ) -> (
 // CHECK-NEXT:    tensor<f32> {aicf.role = "loss"},
 // CHECK-NEXT:    tensor<4xf32> {aicf.role = "grad", aicf.name = "a"},

@@ -9,7 +9,7 @@ scalar.body @scaled(%x: f32, %lr: f32) -> f32 {
   %y = arith.mulf %x, %lr : f32
   scalar.yield %y : f32
 }
-func.func @updates(%p: tensor<4x3xf32> {aicf.role = "param", aicf.name = "p"}, %q: tensor<5xf32> {aicf.role = "param", aicf.name = "q"}, %s: tensor<f32> {aicf.role = "param", aicf.name = "s"}, %lr: tensor<f32> {aicf.role = "meta", aicf.name = "lr"})
+func.func @updates(%p: tensor<4x3xf32> {aicf.role = "param", aicf.name = "p"}, %q: tensor<5xf32> {aicf.role = "param", aicf.name = "q"}, %s: tensor<f32> {aicf.role = "param", aicf.name = "s"}, %lr: tensor<f32> {aicf.role = "host_scalar", aicf.name = "lr"})
     -> (tensor<4x3xf32> {aicf.role = "update", aicf.name = "p"}, tensor<5xf32> {aicf.role = "update", aicf.name = "q"}, tensor<f32> {aicf.role = "update", aicf.name = "s"}) {
   %a = kernel.view %lr : (tensor<f32>) -> tensor<4x3xf32, strided<[0, 0]>>
   %p1 = kernel.map x(%p, %a) {body = @scaled, shape = array<i64: 4, 3>} : (tensor<4x3xf32>, tensor<4x3xf32, strided<[0, 0]>>) -> tensor<4x3xf32>

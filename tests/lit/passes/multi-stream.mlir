@@ -59,7 +59,7 @@ plan.program @step target "sm_90" {
   plan.slot @t : memref<4x8xf32> input "t"
   plan.slot @w0 : memref<8x8xf32> param "w0"
   plan.slot @w1 : memref<8x8xf32> param "w1"
-  plan.slot @lr : memref<f64> meta "lr"
+  plan.slot @lr : memref<f64> host_scalar "lr"
   plan.slot @steps : memref<1xf32> state "steps"
   plan.slot @loss : memref<f32> output "loss"
   plan.slot @relu : memref<4x8xf32> temp

@@ -11,7 +11,7 @@
 func.func @kept(
     %x: tensor<4x4xf32> {aicf.role = "input", aicf.name = "x"},
     %w: tensor<4x4xf32> {aicf.role = "param", aicf.name = "w"},
-    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"})
+    %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"})
     -> (tensor<4x4xf32> {aicf.role = "update", aicf.name = "w"}) {
   %w16 = kernel.copy x(%w) : (tensor<4x4xf32>) -> tensor<4x4xbf16>
   %x16 = kernel.copy x(%x) : (tensor<4x4xf32>) -> tensor<4x4xbf16>
@@ -69,7 +69,7 @@ func.func @generated(%w: tensor<4x4xf32> {aicf.role = "param", aicf.name = "w"})
 // CHECK:         plan.slot @w16 : memref<4xbf16> temp
 // CHECK-LABEL: plan.program @another_type
 // CHECK:         plan.slot @w16 : memref<4xbf16> temp
-func.func @read_later(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"})
+func.func @read_later(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %lr: tensor<f64> {aicf.role = "host_scalar", aicf.name = "lr"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<4xbf16> {aicf.role = "output", aicf.name = "y"}) {
   %w16 = kernel.copy x(%w) : (tensor<4xf32>) -> tensor<4xbf16>
   %w1 = kernel.sgd_step p(%w) g(%w16) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xbf16>, tensor<f64>, tensor<f64>) -> tensor<4xf32>

@@ -11,7 +11,7 @@
 func.func @step(
     %w: tensor<4xf16> {aicf.role = "param", aicf.name = "w"},
     %s: tensor<4xf16> {aicf.role = "state", aicf.name = "s"},
-    %m: tensor<2xf64> {aicf.role = "meta", aicf.name = "m"},
+    %m: tensor<2xf64> {aicf.role = "host_scalar", aicf.name = "m"},
     %b: tensor<4xf32> {aicf.role = "buffer", aicf.name = "b"})
     -> (tensor<4xf16> {aicf.role = "update", aicf.name = "w"},
         tensor<4xf16> {aicf.role = "update", aicf.name = "s"},

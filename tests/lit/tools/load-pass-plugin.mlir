@@ -27,7 +27,7 @@
 // LIST-NEXT:     from the plugin {{.*}}examples/prefer_kernels.py
 
 // HELP: --load-pass-plugin PLUGIN
-// HELP: verify-host-meta {{.*}} dce prefer-kernels
+// HELP: verify-host-scalars {{.*}} dce prefer-kernels
 
 // UNKNOWN: aicf-opt: error: unknown option '--prefer-kernels'
 // OPTION:  aicf-opt: error: pass 'prefer-kernels': no kernel is called 'relu_fast'; its options: kernels: tuple[str, ...]

@@ -22,7 +22,7 @@ from aicf_mlir.codegen.cuda.dependency import READ_AHEAD, WAIT, all_wait, withou
 from aicf_mlir.codegen.schedule import workspace
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, find_program
 from aicf_mlir.dialects.plan.ahead import AHEAD, settled
-from aicf_mlir.dialects.plan.copies import is_once
+from aicf_mlir.dialects.plan.copies import is_first_step_only
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.interpreters.plan import run_plan
 from aicf_mlir.ir.formula import select, trace
@@ -75,7 +75,7 @@ def read_late(program: ProgramOp, wanted: Callable[[int], list[int]]) -> Iterato
     """
     launches = program.launches
     singles = [alone(program, number) for number in range(len(launches))]
-    once = [is_once(launch, program.slots) for launch in launches]
+    once = [is_first_step_only(launch, program.slots) for launch in launches]
     arenas = filled(program, 7)
     history: list[tuple[int, int, dict[str, bytes]]] = []
     for step in range(3):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cuda_on_host import compiled, exceeded, on_host, placed
 from generated_cases import Array, far_off, span, view
-from product_cases import TRANSPOSES, ProductCase, Size, make, other_cases, panel_cases, tile_cases
+from product_cases import TRANSPOSES, ProductCase, Size, make, other_cases, small_product_cases, tile_cases
 
 from aicf_mlir import _C
 from aicf_mlir.codegen import nvrtc
@@ -126,7 +126,7 @@ def cases(pytestconfig: pytest.Config, compared: str) -> list[ProductCase]:
     all_cases = [
         *tiles,
         *(case for case in other_cases() if re.match(r"bf16|tf32|f32 totals|f64 (batch|totals)", case.name)),
-        *panel_cases(),
+        *small_product_cases(),
     ]
     if pytestconfig.getoption("campaign"):
         return all_cases
@@ -303,7 +303,7 @@ def test_where_there_is_no_product_that_is_said() -> None:
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_every_product_compiles_without_spills(target: str) -> None:
-    chosen = [*tile_cases(target), *other_cases(target), *panel_cases(target)]
+    chosen = [*tile_cases(target), *other_cases(target), *small_product_cases(target)]
 
     def report(case: ProductCase) -> str:
         return nvrtc.compile_with_report(case.code.source, target)[1]

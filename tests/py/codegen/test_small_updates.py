@@ -72,7 +72,7 @@ def trained(program: ProgramOp, model: nn.Module, batch: Batch, steps: int = 3) 
         memory, name = view(slot, arenas), slot.label.data
         if slot.role.data in ("param", "input"):
             memory[...] = tensors[name].detach().numpy()
-        elif slot.role.data == "meta":
+        elif slot.role.data == "host_scalar":
             memory[...] = NUMBERS.get(name, np.nan)
         if slot.role.data in ("param", "state", "output"):
             found[f"{slot.role.data} {name}"] = memory

@@ -325,7 +325,7 @@ def test_hyperparameters_that_are_no_numbers(name: str, key: str, kind: int) -> 
         step.train_step(batch())
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
     if name not in ("nan", "none"):  # nan has an error of its own, None releases
-        with pytest.raises(BindError, match=f"meta slot '{key}' must be"):
+        with pytest.raises(BindError, match=f"host scalar '{key}' must be"):
             step.meta[key] = NO_NUMBER[name]
 
 

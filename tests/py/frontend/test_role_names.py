@@ -182,8 +182,20 @@ def test_names_of_a_loss_module_give_way_to_those_of_the_model() -> None:
 
 def test_symbols_of_slots_stay_unique_and_readable() -> None:
     symbols = Symbols(["input"])
-    asked = [("lr", "input"), ("lr", "meta"), ("lr", "meta"), ("input", "input"), ("a b", "state")]
-    assert [symbols.named(*name) for name in asked] == ["lr", "meta.lr", "meta.lr_2", "input.input", "a_b"]
+    asked = [
+        ("lr", "input"),
+        ("lr", "host_scalar"),
+        ("lr", "host_scalar"),
+        ("input", "input"),
+        ("a b", "state"),
+    ]
+    assert [symbols.named(*name) for name in asked] == [
+        "lr",
+        "host_scalar.lr",
+        "host_scalar.lr_2",
+        "input.input",
+        "a_b",
+    ]
 
 
 USER = """\

@@ -61,7 +61,9 @@ def test_every_kind() -> None:
         line_of("* weights"),
     )
     assert rows["constant.0", "tensor<8xf32>"].kind == "literal"
-    assert rows["lr", "live"] == Scalar("lr", "live", "meta", "the optimizer or the host", ("optim.adam",))
+    assert rows["lr", "live"] == Scalar(
+        "lr", "live", "host_scalar", "the optimizer or the host", ("optim.adam",)
+    )
     assert rows["param_groups[0].amsgrad", "false"].kind == "guarded"
 
 
@@ -72,7 +74,7 @@ def test_without_guards_a_number_of_python_is_computed() -> None:
 
 def test_a_number_that_is_a_meta_slot_is_no_constant() -> None:
     rows = rows_of(compiled(ADAM, model=Scaled(), meta=["model.scale"]))
-    assert rows["model.scale", "live"] == Scalar("model.scale", "live", "meta", "Python", ("nn.mul",))
+    assert rows["model.scale", "live"] == Scalar("model.scale", "live", "host_scalar", "Python", ("nn.mul",))
     assert not [row for row in rows.values() if row.value in (3.5, 12.25)]
 
 
@@ -91,9 +93,9 @@ def test_attributes_of_ops_count() -> None:
 def test_hyperparameters_are_live_and_flags_are_guarded(optimizer: OptimizerConfig) -> None:
     setup = compiled(optimizer)
     rows = setup.step.scalars()
-    live = {row.name for row in rows if row.kind == "meta"}
+    live = {row.name for row in rows if row.kind == "host_scalar"}
     assert {name for name in setup.step.meta if name != "step"} <= live
-    assert {row.kind for row in rows} <= {"meta", "guarded", "computed", "literal"}
+    assert {row.kind for row in rows} <= {"host_scalar", "guarded", "computed", "literal"}
 
 
 def test_every_stage_is_proved() -> None:
@@ -151,5 +153,5 @@ def test_a_hyperparameter_that_is_baked_into_a_compiled_step_is_refused() -> Non
     assert update.parent is not None
     update.parent.insert_op_before(lr, update)
     update.operands[4] = lr.result
-    with pytest.raises(VerifyException, match=r"expected lr to be a meta argument.*got the constant 0\.01"):
+    with pytest.raises(VerifyException, match=r"expected lr to be a host scalar.*got the constant 0\.01"):
         scalars(module)

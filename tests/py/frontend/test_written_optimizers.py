@@ -94,7 +94,13 @@ def test_certificate(config: Config, device: str) -> None:
     step.train_step(batch)
     certificate = step.capture(batch, verify="bitwise")
     assert certificate.equal, certificate
-    assert {row.kind for row in step.scalars()} <= {"meta", "guarded", "literal", "computed", "default"}
+    assert {row.kind for row in step.scalars()} <= {
+        "host_scalar",
+        "guarded",
+        "literal",
+        "computed",
+        "default",
+    }
     assert "lr" in step.meta
 
 

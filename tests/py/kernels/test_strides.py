@@ -169,7 +169,7 @@ def test_in_place_needs_the_same_layout() -> None:
 ARENA = 4096  # bytes
 
 
-def executor(x: Any, y: Any, op: str = "copy", unless: Any = None) -> _C.Executor:
+def executor(x: Any, y: Any, op: str = "copy", predicate: Any = None) -> _C.Executor:
     arenas = {"temp": _C.Arena("cpu", ARENA), "status": _C.Arena("cpu", 256, visible=True)}
     launch: Any = {
         "op": op,
@@ -179,7 +179,7 @@ def executor(x: Any, y: Any, op: str = "copy", unless: Any = None) -> _C.Executo
         "counts": None,
         "attrs": {},
         "workspace": None,
-        "unless": unless,
+        "predicate": predicate,
     }
     return _C.Executor("cpu", arenas, [launch])
 
@@ -215,7 +215,7 @@ def test_refuses_other_slots_with_gaps() -> None:
     with pytest.raises(PlanError, match=r"input 0: non-contiguous: .*: relu takes x dense"):
         executor(("temp", 0, *TALL, (16, 1)), END, "relu")
     with pytest.raises(PlanError, match=r"a status is i64\[3\], contiguous, got i64\[3\] with strides \[2\]"):
-        executor(("temp", 0, *TALL), END, unless=("status", 0, "i64", (3,), (2,)))
+        executor(("temp", 0, *TALL), END, predicate=("status", 0, "i64", (3,), (2,)))
     with pytest.raises(PlanError, match=r"a slot is a tuple \(arena, offset, dtype, shape\), with strides"):
         executor(("temp", 0, *TALL, (2, 1), 7), END)
 

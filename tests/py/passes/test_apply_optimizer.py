@@ -54,9 +54,9 @@ class Program:
         for pin in ("bc1_pin", "bc2_pin"):
             self.set(**{pin: np.nan})
 
-    def set(self, **metas: float) -> None:
-        """Write metas, `lr_1` for group 1; those that the program lacks are left out."""
-        for name, number in metas.items():
+    def set(self, **numbers: float) -> None:
+        """Write host scalars, `lr_1` for group 1; those that the program lacks are left out."""
+        for name, number in numbers.items():
             slot = name.replace("_1", ".1") if name.endswith("_1") else name
             if slot in self.values:
                 self.values[slot] = np.asarray(number, dtype=self.values[slot].dtype)
@@ -120,13 +120,13 @@ class Torch:
 
 
 def compare(
-    program: Program, peer: Torch, gradients: Gradients, metas: Callable[[int], dict[str, float]]
+    program: Program, peer: Torch, gradients: Gradients, scalars: Callable[[int], dict[str, float]]
 ) -> None:
-    """Run both for all steps; `metas` gives the hyperparameters before each step."""
+    """Run both for all steps; `scalars` gives the hyperparameters before each step."""
     rng = np.random.default_rng(11)
     for step in range(STEPS):
         drawn = {name: gradients(rng, step, shape) for name, shape in SHAPES.items()}
-        program.set(**metas(step))
+        program.set(**scalars(step))
         program.step(drawn)
         peer.step(drawn)
         for name, expected in peer.values():
@@ -192,8 +192,8 @@ def test_adam_is_that_of_torch(
             params.values(), 0.01, (0.8, 0.95), 1e-6, weight_decay, amsgrad=amsgrad, maximize=maximize
         ),
     )
-    metas = {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight_decay": weight_decay}
-    compare(program, peer, gradients, lambda step: metas)
+    scalars = {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight_decay": weight_decay}
+    compare(program, peer, gradients, lambda step: scalars)
     np.testing.assert_allclose(program.values["bc1_inv"], 1 / (1 - 0.8**STEPS), rtol=1e-12)
     np.testing.assert_allclose(program.values["bc2_inv"], 1 / (1 - 0.95**STEPS), rtol=1e-12)
 
@@ -267,13 +267,13 @@ def test_each_parameter_follows_its_own_counter(momentum: bool) -> None:
 def test_amsgrad_carries_nan_as_torch_does() -> None:
     program = Program("apply-optimizer{amsgrad=true}")
     peer = Torch(program, lambda params: torch.optim.Adam(params.values(), 0.01, amsgrad=True))
-    metas = {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+    scalars = {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
 
     def with_nan(rng: np.random.Generator, step: int, shape: tuple[int, ...]) -> Array:
         values = ordinary(rng, step, shape)
         return np.where(values > 1.5, np.nan, values) if step == 3 else values
 
-    compare(program, peer, with_nan, lambda step: metas)
+    compare(program, peer, with_nan, lambda step: scalars)
 
 
 @pytest.mark.parametrize("element", ["f32", "f16", "bf16"])

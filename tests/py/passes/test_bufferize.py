@@ -43,7 +43,7 @@ def test_random_plans_equal_their_functions_bitwise(block: int, passes: str) -> 
                     values[name] = array
                 else:
                     np.testing.assert_array_equal(found[role, name], array, err_msg=f"{seed} {name}")
-            for (_, name), array in memory.named("input", "buffer", "param", "meta").items():
+            for (_, name), array in memory.named("input", "buffer", "param", "host_scalar").items():
                 np.testing.assert_array_equal(array, values[name], err_msg=f"{seed} {name}")
 
 

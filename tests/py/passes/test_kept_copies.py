@@ -20,7 +20,7 @@ from torch import nn
 
 from aicf_mlir import CompiledTrainStep, KernelError, VerifyError, compile_train_step, optim
 from aicf_mlir.dialects.plan import ProgramOp, find_program
-from aicf_mlir.dialects.plan.copies import is_once
+from aicf_mlir.dialects.plan.copies import is_first_step_only
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.registry import Schema, schemas
 from aicf_mlir.text.parsing import parse_module
@@ -124,7 +124,7 @@ def test_what_a_replay_runs(device: str) -> None:
     step.warmup(ours.batch)
     step.capture(ours.batch)
     program = planned(step)
-    once = sum(is_once(launch, program.slots) for launch in program.launches)
+    once = sum(is_first_step_only(launch, program.slots) for launch in program.launches)
     launches = len(program.launches)
     assert 0 < once < launches
     for n in (1, 2, 40):
@@ -226,7 +226,7 @@ PLAN = """\
 plan.program @step target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @w : memref<4xf32> param "w"
-  plan.slot @lr : memref<f64> meta "lr"
+  plan.slot @lr : memref<f64> host_scalar "lr"
   plan.slot @w16 : memref<4xbf16> copy
   plan.slot @g : memref<4xbf16> temp
   plan.slot @g32 : memref<4xf32> state "g"

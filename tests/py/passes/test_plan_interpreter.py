@@ -73,9 +73,9 @@ def test_a_plan_is_plain_data() -> None:
         "attrs": {},
         "after": [],
         "branch": 0,
-        "once": False,
+        "first_step_only": False,
         "workspace": None,
-        "unless": None,
+        "predicate": None,
         "origin": "<text>:14",
         "code": None,
     }

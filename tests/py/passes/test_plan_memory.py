@@ -115,7 +115,7 @@ def test_persistent_arenas_do_not_depend_on_the_batch() -> None:
             parse_module(layers(3, batch, 32)), "autodiff,apply-optimizer,canonicalize,cse,dce"
         )
         plan = make_plan(step)
-        roles = ("param", "buffer", "state", "meta")
+        roles = ("param", "buffer", "state", "host_scalar")
         return [
             str(op)
             for op in [*plan.arenas.values(), *plan.slots.values()]

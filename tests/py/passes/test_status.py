@@ -119,7 +119,7 @@ def launches() -> list[_C.Launch]:
         "counts": ((1, 0, 0, 0, 0), (1, 0, 0)),
         "attrs": {},
         "workspace": None,
-        "unless": STATUS,
+        "predicate": STATUS,
     }
     return [check, count]
 
@@ -182,7 +182,7 @@ def test_a_status_that_is_none_is_refused(status: Any, visible: bool, message: s
         _C.Executor("cpu", arenas(visible=visible), launches()[:1], status)
     check, count = launches()
     with pytest.raises(PlanError, match=rf"launch 1 \(advance, kernel \S*\): {message}"):
-        _C.Executor("cpu", arenas(visible=visible), [check, {**count, "unless": status}])
+        _C.Executor("cpu", arenas(visible=visible), [check, {**count, "predicate": status}])
 
 
 @pytest.mark.gpu
@@ -196,7 +196,7 @@ def test_a_cuda_kernel_that_does_not_look_at_the_status_is_refused() -> None:
         "counts": None,
         "attrs": {},
         "workspace": None,
-        "unless": STATUS,
+        "predicate": STATUS,
     }
-    with pytest.raises(Exception, match="kernel 'neg_f32' does not look at a status; leave `unless` away"):
+    with pytest.raises(Exception, match="kernel 'neg_f32' does not look at a status; leave `predicate` away"):
         _C.Executor("cuda", memory, [launch])

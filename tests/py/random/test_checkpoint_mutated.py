@@ -35,7 +35,7 @@ class Weighted(nn.Module):
 
 
 class Plain:
-    """A step with numbers of all kinds: settings, one of them a tensor, a meta value, a limit of the step itself."""
+    """A step with numbers of all kinds: settings, one of them a tensor, a host scalar, a limit of the step itself."""
 
     def __init__(self) -> None:
         self.model = Weighted()

@@ -75,7 +75,7 @@ class Side:
         )
 
     def bytes(self) -> dict[str, bytes]:
-        """Parameters, optimizer state, counters, meta slots and updated buffers, bit for bit."""
+        """Parameters, optimizer state, counters, host scalars and updated buffers, bit for bit."""
         snapshot = self.step.snapshot()
         return {f"{p.arena} {p.offset}": snapshot.memory.read(p.at, p.nbytes) for p in snapshot.pieces}
 

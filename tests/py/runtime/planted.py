@@ -28,7 +28,7 @@ from aicf_mlir.runtime.program import Program, load_program
 from aicf_mlir.stages import Snapshots, run_stages
 from aicf_mlir.text.parsing import make_context, parse_source
 
-METAS = {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "bc1_pin": np.nan, "bc2_pin": np.nan}
+HOST_SCALARS = {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "bc1_pin": np.nan, "bc2_pin": np.nan}
 
 
 class Gated(nn.Module):
@@ -100,7 +100,7 @@ class Planted:
 
     def fill(self, subject: Subject) -> None:
         values: Mapping[str, Any] = {
-            **METAS,
+            **HOST_SCALARS,
             **self.parameters,
             **{k: t.numpy() for k, t in self.batch.items()},
         }

@@ -321,9 +321,9 @@ def test_momentum_switched_off(device: str) -> None:
 
 def test_unknown_meta_name(device: str) -> None:
     setup = compiled(ADAM, device)
-    with pytest.raises(KeyError, match=r"no meta slot 'learning_rate'; this step has lr, beta1"):
+    with pytest.raises(KeyError, match=r"no host scalar 'learning_rate'; this step has lr, beta1"):
         setup.step.meta["learning_rate"] = 1.0
-    with pytest.raises(KeyError, match=r"no meta slot 'momentum'"):
+    with pytest.raises(KeyError, match=r"no host scalar 'momentum'"):
         setup.step.meta["momentum"]
 
 

@@ -118,7 +118,7 @@ def test_numbers_that_python_owns_come_back(device: str, tmp_path: Path) -> None
     assert resumed.model.alpha == 0.7
     resumed.train(3)
     assert_same_bits(resumed.values(), setup.values())
-    with pytest.raises(CheckpointError, match=r"has the meta values \['model.alpha'\], this step \[\]"):
+    with pytest.raises(CheckpointError, match=r"has the host scalars \['model.alpha'\], this step \[\]"):
         compiled(ADAM, device, model=Weighted(0.1)).step.load(tmp_path / "a")
 
 
@@ -258,7 +258,7 @@ def test_the_file_opens_with_safetensors(tmp_path: Path) -> None:
     with safetensors.safe_open(tmp_path / "a", "pt") as file:  # pyright: ignore[reportAttributeAccessIssue]
         found = {name: file.get_tensor(f"param/{name}") for name, _ in setup.model.named_parameters()}
         assert file.metadata()["format"] == "aicf.checkpoint"
-        assert file.get_tensor("meta/lr").item() == 1e-2
+        assert file.get_tensor("host_scalar/lr").item() == 1e-2
     assert_same_bits(found, {name: values[name] for name in found})
 
 

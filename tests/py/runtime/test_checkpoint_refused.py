@@ -123,7 +123,7 @@ def test_a_foreign_file_is_refused(
         ),
         (
             lambda: compiled(CONTRACT_OPTIMIZERS[0]),
-            r"this step has meta 'momentum'|the file has meta 'bc1_inv'",
+            r"this step has host_scalar 'momentum'|the file has host_scalar 'bc1_inv'",
         ),
         (
             lambda: compiled(ADAM.but(maximize=True)),
@@ -163,7 +163,7 @@ def test_param_groups_must_be_the_same(tmp_path: Path) -> None:
     assert_same_bits(resumed.values(), setup.values())
     with pytest.raises(CheckpointError, match=r"is of another model: state 'step' is f32\[2\] in the file"):
         compiled(two_groups(3, 1)).step.load(tmp_path / "a")
-    with pytest.raises(CheckpointError, match=r"the file has meta 'dampening.1'"):
+    with pytest.raises(CheckpointError, match=r"the file has host_scalar 'dampening.1'"):
         compiled(two_groups(4)).step.load(tmp_path / "a")
 
 
@@ -171,7 +171,7 @@ def sealed(
     entries: dict[str, Any], data: bytes, metadata: dict[str, Any] | None = None, text: str = ""
 ) -> bytes:
     """A file with the right digest, whatever its header says."""
-    start = {"format": "aicf.checkpoint", "sha256": "0" * 64, "version": "1", "description": "{}"}
+    start = {"format": "aicf.checkpoint", "sha256": "0" * 64, "version": "2", "description": "{}"}
     header = text or json.dumps(
         {"__metadata__": {**start, **(metadata or {})}, **entries}, separators=(",", ":")
     )
@@ -191,7 +191,7 @@ START = '{"__metadata__":{"format":"aicf.checkpoint","sha256":"' + "0" * 64 + '"
 @pytest.mark.parametrize(
     "raw, message",
     [
-        (sealed({}, b"", {"version": "2"}), "of version '2'; this AICF reads version 1"),
+        (sealed({}, b"", {"version": "1"}), "of version '1'; this AICF reads version 2"),
         (sealed({"a": entry(0, 8)}, b"1234"), r"'a' has 4 bytes, its shape \[2\]"),
         (sealed({"a": entry(4, 12)}, b"12345678" * 2), "expected byte 0"),
         (sealed({"a": entry(0, 8), "b": entry(4, 12)}, b"12345678" * 2), "expected byte 8"),
@@ -203,7 +203,7 @@ START = '{"__metadata__":{"format":"aicf.checkpoint","sha256":"' + "0" * 64 + '"
         (sealed({"a": 3}, b""), "cannot be read"),
         (sealed({}, b"", {"description": "[]"}), "a description that is list"),
         (sealed({}, b"", {"description": '{"groups": []}'}), "is no valid checkpoint"),
-        (sealed({}, b"", text=START + ',"version":"1"},"a":' + "[" * 100_000), "cannot be read"),
+        (sealed({}, b"", text=START + ',"version":"2"},"a":' + "[" * 100_000), "cannot be read"),
         (sealed({}, b"", text=START + "}"), "cannot be read"),
     ],
 )
@@ -226,7 +226,7 @@ def test_a_header_that_lies_is_refused(
         ({"settings": [{"what": 1}]}, "'what' is no kind of value"),
         ({"groups": []}, "has 0 param groups, the optimizer of this step 1"),
         ({"initial_lr": []}, "its param groups hold"),
-        ({"host_values": {"model.alpha": 1.0}}, r"has the meta values \['model.alpha'\], this step \[\]"),
+        ({"host_values": {"model.alpha": 1.0}}, r"has the host scalars \['model.alpha'\], this step \[\]"),
         ({"host_values": 3}, "is no valid checkpoint"),
         ({"published": [1]}, "is no valid checkpoint"),
         ({"more": 1}, "is no valid checkpoint"),

@@ -27,7 +27,7 @@ def limit_at(step: int) -> float:
 
 
 Clip = Callable[[Training, Mapping[str, float]], object]
-"""Clips the gradients of a run in torch, with limits by the names of their meta slots."""
+"""Clips the gradients of a run in torch, with limits by the names of their host scalars."""
 
 
 def beside_torch(
@@ -346,7 +346,7 @@ def test_the_captured_step_is_certified_and_every_scalar_has_a_source(device: st
     step = ours.compiled(batch)
     step.train_step(batch)
     assert step.capture(batch, verify="bitwise").equal
-    live = {row.name for row in step.scalars() if row.kind == "meta"}
+    live = {row.name for row in step.scalars() if row.kind == "host_scalar"}
     assert {"clip_grad_norm", "clip_grad_value"} <= live
 
 

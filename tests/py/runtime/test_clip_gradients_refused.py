@@ -55,10 +55,10 @@ def test_a_limit_that_is_none_changes_nothing() -> None:
         (-1.0, "must not be negative"),
         (None, "must be a real number"),
     ):
-        with pytest.raises(BindError, match=f"meta slot 'clip_grad_norm' {text}"):
+        with pytest.raises(BindError, match=f"host scalar 'clip_grad_norm' {text}"):
             step.meta["clip_grad_norm"] = wrong  # pyright: ignore[reportArgumentType]
         assert step.meta["clip_grad_norm"] == 0.5
-    with pytest.raises(KeyError, match="no meta slot 'clip_grad_value'"):
+    with pytest.raises(KeyError, match="no host scalar 'clip_grad_value'"):
         step.meta["clip_grad_value"] = 1.0
 
 

@@ -104,7 +104,7 @@ class TestContractB:
 
 
 class TestContractC:
-    """A meta value changes what the next replay does; putting it back puts the behaviour back."""
+    """A host scalar changes what the next replay does; putting it back puts the behaviour back."""
 
     @pytest.mark.parametrize(
         "name, value",

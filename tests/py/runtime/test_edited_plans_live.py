@@ -128,7 +128,7 @@ def test_an_evaluation_step(tmp_path: Path) -> None:
     assert_same_bits({"loss": step.eval_step(batch)}, {"loss": own.eval_step(batch)})
     assert step.guards()[-1].path == "plan"
     trained = Trained()
-    with pytest.raises(BindError, match=r"it lacks meta 'lr', f64\[\]; .* and 17 more; write"):
+    with pytest.raises(BindError, match=r"it lacks host_scalar 'lr', f64\[\]; .* and 17 more; write"):
         trained.compiled(plan=path)
 
 

@@ -142,7 +142,9 @@ def launch_of(program: ProgramOp, op: str) -> LaunchOp:
 
 
 def with_a_rate_that_is_written(program: ProgramOp) -> None:
-    program.body.block.add_op(LaunchOp("again", "copy_cpu", "copy", ["beta1"], ["lr"], {}, unless="failed"))
+    program.body.block.add_op(
+        LaunchOp("again", "copy_cpu", "copy", ["beta1"], ["lr"], {}, predicate="failed")
+    )
 
 
 def for_another_target(_: str) -> str:
@@ -162,7 +164,10 @@ FOREIGN: dict[str, tuple[Callable[[str], str], str]] = {
         r"it lacks param '2.bias', f32\[4\]; it has param 'bias', f32\[4\], which the step does not have; ",
     ),
     "an input": (lambda text: text.replace('input "x"', 'input "image"'), r"lacks input 'x', f32\[5, 8\]"),
-    "a meta slot": (lambda text: text.replace('meta "lr"', 'meta "rate"'), r"lacks meta 'lr', f64\[\]"),
+    "a host scalar": (
+        lambda text: text.replace('host_scalar "lr"', 'host_scalar "rate"'),
+        r"lacks host_scalar 'lr', f64\[\]",
+    ),
     "a state": (lambda text: text.replace('state "step"', 'state "count"'), r"lacks state 'step', f32\[4\]"),
     "the status": (lambda text: text.replace('"failed"', '"wrong"'), r"lacks status 'failed', i64\[3\]"),
     "the loss": (lambda text: text.replace('"loss"', '"cost"'), r"lacks output 'loss', f32\[\]"),
@@ -174,7 +179,7 @@ FOREIGN: dict[str, tuple[Callable[[str], str], str]] = {
         lambda _: Trained(
             mlp_of_classes, lambda m: torch.optim.SGD(m.parameters()), cross_entropy, classification(5)
         ).plan(),
-        r"it lacks meta 'beta1', f64\[\]; .* and \d+ more",
+        r"it lacks host_scalar 'beta1', f64\[\]; .* and \d+ more",
     ),
     "a check of other classes": (
         lambda text: text.replace("classes = 4", "classes = 5"),
@@ -187,7 +192,7 @@ FOREIGN: dict[str, tuple[Callable[[str], str], str]] = {
     "no counters": (without("advance"), r"it does not update state 'step', which the step updates"),
     "an update of a rate": (
         on_module(with_a_rate_that_is_written),
-        r"it updates meta 'lr', which the step leaves as it is",
+        r"it updates host_scalar 'lr', which the step leaves as it is",
     ),
     "another target": (for_another_target, r"the plan is for target sm_90, the step runs on cpu"),
 }

@@ -16,14 +16,22 @@ import pytest
 from aicf_mlir import _C, KernelError, OpKind, PlanError, SelectionError, StateError
 
 B, K, N = 4, 3, 2
-SIZES = {"input": 512, "param": 256, "state": 512, "meta": 1024, "const": 256, "temp": 768, "output": 256}
+SIZES = {
+    "input": 512,
+    "param": 256,
+    "state": 512,
+    "host_scalar": 1024,
+    "const": 256,
+    "temp": 768,
+    "output": 256,
+}
 
 X = ("input", 0, "f32", (B, K))
 T = ("input", 256, "f32", (B, N))
 W = ("param", 0, "f32", (K, N))
 BUF = ("state", 0, "f32", (K, N))
 STEP = ("state", 256, "f32", (1,))
-LR, DECAY, MOMENTUM, DAMPENING = (("meta", 256 * i, "f64", ()) for i in range(4))
+LR, DECAY, MOMENTUM, DAMPENING = (("host_scalar", 256 * i, "f64", ()) for i in range(4))
 ONE = ("const", 0, "f32", ())
 Y = ("temp", 0, "f32", (B, N))
 DY = ("temp", 256, "f32", (B, N))

@@ -62,8 +62,8 @@ def test_replays_equal_runs_bitwise_on_any_stream() -> None:
     stream = torch.cuda.Stream()
     for lr in (0.1, 0.05):
         value = np.float64(lr).tobytes()
-        eager_arenas["meta"].write(LR[1], value)
-        graph_arenas["meta"].write(LR[1], value, stream.cuda_stream)  # obeyed by the replay behind it
+        eager_arenas["host_scalar"].write(LR[1], value)
+        graph_arenas["host_scalar"].write(LR[1], value, stream.cuda_stream)  # obeyed by the replay behind it
         for _ in range(5):
             eager.run()
         graph.replay(5, stream.cuda_stream)

@@ -190,7 +190,7 @@ def test_no_number_is_frozen(config: OptimizerConfig) -> None:
     group = trained.optimizer.param_groups[0]
     flat = [each for value in group.values() for each in (value if isinstance(value, tuple) else (value,))]
     numbers = {each for each in flat if isinstance(each, (int, float)) and not isinstance(each, bool)}
-    live = {row.name for row in step.scalars() if row.kind == "meta"}
+    live = {row.name for row in step.scalars() if row.kind == "host_scalar"}
     assert live == set(step.meta) - {"step"}
     assert {step.meta[name] for name in live} <= numbers
 

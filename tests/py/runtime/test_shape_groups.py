@@ -1,4 +1,4 @@
-"""Several batch sizes share parameters, state and meta slots; each has a plan and a graph of its own."""
+"""Several batch sizes share parameters, state and host scalars; each has a plan and a graph of its own."""
 
 from __future__ import annotations
 

@@ -163,13 +163,13 @@ def random_function(seed: int, ops: int = 16) -> ModuleOp:
     """A function of about `ops` ops with inputs, parameters, their updates, a gradient and outputs."""
     rng = np.random.default_rng(seed)
     arguments = [("input", "x", MATRIX), ("input", "v", VIEW), ("buffer", "b", VECTOR)]
-    arguments += [("param", f"p{i}", MATRIX) for i in range(3)] + [("meta", "lr", SCALAR)]
+    arguments += [("param", f"p{i}", MATRIX) for i in range(3)] + [("host_scalar", "lr", SCALAR)]
     arguments += [("input", "h", NARROW), ("param", "w", SINGLE)]
     block = Block(arg_types=[kind for _, _, kind in arguments])
     maker = RandomFunction(rng, block)
     for argument, (role, name, kind) in zip(block.args, arguments, strict=True):
         argument.name_hint = name
-        if role != "meta" and kind not in (NARROW, SINGLE):
+        if role != "host_scalar" and kind not in (NARROW, SINGLE):
             maker.values.setdefault(kind, []).append(argument)
     *_, lr, narrow, single = block.args
     for _ in range(ops):

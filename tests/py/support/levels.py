@@ -21,7 +21,7 @@ from aicf_mlir.runtime.program import load_program
 from aicf_mlir.text.parsing import make_context, parse_source
 
 Values = Mapping[str, torch.Tensor | float]
-"""By name: inputs, parameters, buffers and meta scalars. Optimizer state that is missing starts at zero."""
+"""By name: inputs, parameters, buffers and host scalars. Optimizer state that is missing starts at zero."""
 
 
 def parse(text: str) -> ModuleOp:

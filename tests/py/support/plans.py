@@ -47,7 +47,7 @@ class PlanMemory:
     def fill(self, values: Mapping[str, Array]) -> None:
         """Write the arguments by name."""
         for slot in self.program.slots.values():
-            if slot.role in ("input", "param", "buffer", "state", "meta"):
+            if slot.role in ("input", "param", "buffer", "state", "host_scalar"):
                 self.view(slot)[...] = values[slot.name]
             elif slot.role == "status":
                 self.view(slot)[...] = 0

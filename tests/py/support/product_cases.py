@@ -88,7 +88,7 @@ class ProductCase:
         """As those of every generated kernel."""
         names = [f"const {STORED[t.element]}* a{n}" for n, t in enumerate(self.operands)]
         names += [f"{STORED[t.element]}* r{n}" for n, t in enumerate(self.results)]
-        return [*names, "void* workspace", "const long long* unless"]
+        return [*names, "void* workspace", "const long long* predicate"]
 
 
 def _epilogue(case: ProductCase) -> str:
@@ -304,7 +304,7 @@ def other_cases(target: str = "sm_90") -> Iterator[ProductCase]:
         yield case("special", (37, 41, 53), (False, False), special=True)
 
 
-def panel_cases(target: str = "sm_90") -> Iterator[ProductCase]:
+def small_product_cases(target: str = "sm_90") -> Iterator[ProductCase]:
     """Small results: around the ends of what a thread, a warp and a block take of k at once, of one panel to seven."""
     rng = np.random.default_rng(9)
     for element in ("f16", "f32", TF32):

@@ -233,7 +233,7 @@ HOMONYMS = {"alpha", "eps", "lambd", "momentum", "sum"}
 def known_of_optimizers(module: str) -> set[str]:
     """The hyperparameters, states and flags that a module names, and the kinds that it tells apart."""
     names = {
-        *optimizers.METAS,
+        *optimizers.HOST_SCALARS,
         *optimizers.SWITCHES,
         *(state for rule in optimizers.RULES for state in rule.complete().states),
     } - HOMONYMS

@@ -304,8 +304,8 @@ def test_a_wrong_command_line_is_exit_code_2(run: Run, arguments: list[str], mes
 def test_random_values_suit_their_role() -> None:
     target = random_value(Tensor("t", "input", "i64", (1000,), classes=10), 0)
     assert (target.dtype, target.min(), target.max()) == (np.int64, 0, 9)
-    assert random_value(Tensor("lr.1", "meta", "f64", ()), 0) == HYPERPARAMETERS["lr"]
-    assert np.isnan(random_value(Tensor("bc1_pin", "meta", "f64", ()), 0))
+    assert random_value(Tensor("lr.1", "host_scalar", "f64", ()), 0) == HYPERPARAMETERS["lr"]
+    assert np.isnan(random_value(Tensor("bc1_pin", "host_scalar", "f64", ()), 0))
     assert not random_value(Tensor("w.exp_avg", "state", "f32", (4,)), 0).any()
     weight = random_value(Tensor("w", "param", "f32", (256, 64)), 0)
     assert weight.std() == pytest.approx(1 / 8, rel=0.05)

@@ -107,7 +107,7 @@ def test_shown_names_never_meet() -> None:
         ("output", "w.grad"),
         ("input", "param:w"),
         ("input", "x"),
-        ("meta", "x"),
+        ("host_scalar", "x"),
     ]
     assert shown_names(keys) == {
         ("param", "w"): "w",
@@ -115,7 +115,7 @@ def test_shown_names_never_meet() -> None:
         ("output", "w.grad"): "output:w.grad",
         ("input", "param:w"): "input:param:w",
         ("input", "x"): "input:x",
-        ("meta", "x"): "meta:x",
+        ("host_scalar", "x"): "host_scalar:x",
     }
 
 

@@ -18,7 +18,7 @@ func.func @itself(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 // -----
 
-// expected-error@below {{argument 0 of @role: expected aicf.role to be one of input, param, buffer, state, meta, status, got "weight"}}
+// expected-error@below {{argument 0 of @role: expected aicf.role to be one of input, param, buffer, state, host_scalar, status, got "weight"}}
 func.func @role(%x: tensor<4xf32> {aicf.role = "weight", aicf.name = "x"}) {
   func.return
 }
@@ -46,8 +46,8 @@ func.func @which(%x: tensor<4xf32> {aicf.role = "param", aicf.name = "x"}, %y: t
 
 // -----
 
-// expected-error@below {{result 0 of @of: expected the update to name a meta, got "x"}}
-func.func @of(%x: tensor<4xf32> {aicf.role = "param", aicf.name = "x"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "x", aicf.of = "meta"}) {
+// expected-error@below {{result 0 of @of: expected the update to name a host_scalar, got "x"}}
+func.func @of(%x: tensor<4xf32> {aicf.role = "param", aicf.name = "x"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "x", aicf.of = "host_scalar"}) {
   func.return %x : tensor<4xf32>
 }
 
@@ -144,14 +144,14 @@ func.func @dropped(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"
 
 // -----
 
-// expected-error@below {{result 0 of @batch: expected the update of a param, buffer, state, meta, got one of the input "x"}}
+// expected-error@below {{result 0 of @batch: expected the update of a param, buffer, state, host_scalar, got one of the input "x"}}
 func.func @batch(%x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "x"}) {
   func.return %x : tensor<4xf32>
 }
 
 // -----
 
-// expected-error@below {{result 0 of @text: expected the update of a param, buffer, state, meta, got one of the literal "c"}}
+// expected-error@below {{result 0 of @text: expected the update of a param, buffer, state, host_scalar, got one of the literal "c"}}
 func.func @text(%c: tensor<4xf32> {aicf.role = "buffer", aicf.name = "c", aicf.literal})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "c"}) {
   func.return %c : tensor<4xf32>

@@ -18,7 +18,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" peak 0 {
-  // expected-error@below {{an arena is named after a role, one of input, param, buffer, state, meta, status, const, grad, temp, copy, output; got @mine}}
+  // expected-error@below {{an arena is named after a role, one of input, param, buffer, state, host_scalar, status, const, grad, temp, copy, output; got @mine}}
   plan.arena @mine 256
 }
 
@@ -32,7 +32,7 @@ plan.program @p target "cpu" peak 100 {
 // -----
 
 plan.program @p target "cpu" {
-  // expected-error@below {{the role of @x must be one of input, param, buffer, state, meta, status, const, grad, temp, copy, output; got weight}}
+  // expected-error@below {{the role of @x must be one of input, param, buffer, state, host_scalar, status, const, grad, temp, copy, output; got weight}}
   plan.slot @x : memref<4xf32> weight "x"
 }
 
@@ -53,7 +53,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" {
-  // expected-error@below {{slots of input, param, buffer, state, meta, status, grad, output, and no others, have a name: @x is input}}
+  // expected-error@below {{slots of input, param, buffer, state, host_scalar, status, grad, output, and no others, have a name: @x is input}}
   plan.slot @x : memref<4xf32> input
 }
 
@@ -68,7 +68,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" {
-  // expected-error@below {{slots of input, param, buffer, state, meta, status, grad, output, and no others, have a name: @v is temp}}
+  // expected-error@below {{slots of input, param, buffer, state, host_scalar, status, grad, output, and no others, have a name: @v is temp}}
   plan.slot @v : memref<4xf32> temp "v"
 }
 
@@ -383,10 +383,10 @@ plan.program @p target "cpu" peak 768 {
 
 plan.program @p target "cpu" peak 768 {
   plan.arena @input 256
-  plan.arena @meta 256
+  plan.arena @host_scalar 256
   plan.arena @temp 256
   plan.slot @x in @input[0] : memref<64xf32> input "x"
-  plan.slot @lr in @meta[0] : memref<f64> meta "lr"
+  plan.slot @lr in @host_scalar[0] : memref<f64> host_scalar "lr"
   plan.slot @v in @temp[0] : memref<64xf32> temp live 0..0
   plan.slot @w in @temp[0] : memref<64xf32> temp live 0..0
   // expected-error@below {{@k0 writes @v and @w, which overlap in memory}}
@@ -398,10 +398,10 @@ plan.program @p target "cpu" peak 768 {
 plan.program @p target "cpu" peak 1024 {
   plan.arena @param 256
   plan.arena @input 512
-  plan.arena @meta 256
+  plan.arena @host_scalar 256
   plan.slot @w in @param[0] : memref<64xf32> param "w"
   plan.slot @g in @input[0] : memref<64xf64> input "g"
-  plan.slot @lr in @meta[0] : memref<f64> meta "lr"
+  plan.slot @lr in @host_scalar[0] : memref<f64> host_scalar "lr"
   // expected-error@below {{sgd_step: g[0]: expected element type f32, f16 or bf16 beside a parameter of f32, got f64[64]}}
   plan.launch @k0 "sgd_step_cpu" sgd_step p(@w) g(@g) lr(@lr) weight_decay(@lr) -> p(@w) {groups = array<i64: 0>}
 }
@@ -576,7 +576,7 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @s : memref<3xi64> status "failed"
   plan.slot @step : memref<1xf32> state "step"
-  // expected-error@below {{@k0 writes @step; expected `unless @s`: the checks may fail}}
+  // expected-error@below {{@k0 writes @step; expected `predicate not @s`: the checks may fail}}
   plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step)
 }
 
@@ -585,7 +585,7 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 is skipped by @step; there is no status in this plan}}
-  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) unless @step
+  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) predicate not @step
 }
 
 // -----
@@ -593,7 +593,7 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 uses @gone, which is no slot of this plan}}
-  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) unless @gone
+  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) predicate not @gone
 }
 
 // -----
@@ -602,7 +602,7 @@ plan.program @p target "cpu" {
   plan.slot @s : memref<3xi64> status "failed"
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 is skipped by @step; there is the status @s}}
-  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) unless @step
+  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) predicate not @step
 }
 
 // -----
@@ -611,8 +611,8 @@ plan.program @p target "cpu" {
   plan.slot @s : memref<3xi64> status "failed"
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<4xf32> temp
-  // expected-error@below {{@k0 may be skipped, which would leave @v without a value; only param, buffer, state, meta slots keep their old one}}
-  plan.launch @k0 "neg_cpu" neg x(@x) -> y(@v) unless @s
+  // expected-error@below {{@k0 may be skipped, which would leave @v without a value; only param, buffer, state, host_scalar slots keep their old one}}
+  plan.launch @k0 "neg_cpu" neg x(@x) -> y(@v) predicate not @s
 }
 
 // -----
@@ -622,7 +622,7 @@ plan.program @p target "cpu" {
   plan.slot @t : memref<4xi64> input "t"
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 comes before @k1, which computes @s}}
-  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) unless @s
+  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) predicate not @s
   plan.launch @k1 "check_index_cpu" check_index status(@s) target(@t) -> status(@s) {classes = 2, code = 1} after @k0
 }
 
@@ -634,7 +634,7 @@ plan.program @p target "cpu" {
   plan.slot @step : memref<1xf32> state "step"
   plan.launch @k0 "check_index_cpu" check_index status(@s) target(@t) -> status(@s) {classes = 2, code = 1}
   // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
-  plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) unless @s
+  plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) predicate not @s
 }
 
 // -----

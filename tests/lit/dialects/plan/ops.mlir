@@ -12,7 +12,7 @@ plan.program @planned target "cpu" peak 2304 {
   plan.arena @input 512
   plan.arena @param 256
   plan.arena @state 256
-  plan.arena @meta 256
+  plan.arena @host_scalar 256
   plan.arena @const 256
   plan.arena @temp 512
   plan.arena @output 256
@@ -26,7 +26,7 @@ plan.program @planned target "cpu" peak 2304 {
   // CHECK-NEXT: plan.slot @_0.weight in @param[0] : memref<32xf32> param "0.weight"
   plan.slot @_0.weight in @param[0] : memref<32xf32> param "0.weight"
   plan.slot @step in @state[0] : memref<1xf32> state "step"
-  plan.slot @lr in @meta[0] : memref<f64> meta "lr"
+  plan.slot @lr in @host_scalar[0] : memref<f64> host_scalar "lr"
   // CHECK:      plan.slot @c0 in @const[0] : memref<f32> const -0.5
   plan.slot @c0 in @const[0] : memref<f32> const -0.5
   // CHECK-NEXT: plan.slot @v1 in @temp[0] : memref<32xf32> temp live 0..1
@@ -73,9 +73,9 @@ plan.program @checked target "cpu" {
   // CHECK:      plan.slot @failed : memref<3xi64> status "failed"
   plan.slot @failed : memref<3xi64> status "failed"
   plan.launch @k0 "check_index_cpu" check_index status(@failed) target(@t) -> status(@failed) {classes = 2, code = 1}
-  // CHECK:      plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) unless @failed after @k0
-  // GENERIC:    attrs = {}, unless = @failed, after = [@k0]}> : () -> ()
-  plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) unless @failed after @k0
+  // CHECK:      plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) predicate not @failed after @k0
+  // GENERIC:    attrs = {}, predicate = @failed, after = [@k0]}> : () -> ()
+  plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) predicate not @failed after @k0
 }
 
 // A launch on a branch of a captured graph.

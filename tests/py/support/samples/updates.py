@@ -63,14 +63,14 @@ def advance() -> list[Sample]:
             torch.where(pin2.isnan(), 1 / (1 - beta2**t), pin2),
         )
 
-    metas = ("f64",) * 4
+    scalars = ("f64",) * 4
     fills = {0: value_by_index(STEP - 1, 0, 7), 1: value(0.9), 2: value(0.99)}
     return [
         Sample("count", ("3xf32",), AdvanceOp, lambda step: step + 1, {0: value(4.0)}),
         *(
             Sample(
                 f"{pin1}-{pin2}",
-                ("3xf32", *metas),
+                ("3xf32", *scalars),
                 lambda step, *correction: AdvanceOp(step, correction),
                 corrected,
                 {**fills, 3: value(pin1), 4: value(pin2)},

@@ -13,18 +13,18 @@ from aicf_mlir.analysis.scalars import check_update, scalars, table
 
 
 @dataclass(frozen=True)
-class VerifyHostMetaPass(ModulePass):
+class VerifyHostScalarsPass(ModulePass):
     """
-    Prove that every scalar is a meta argument, a guarded value or a constant with a source line; print the table.
+    Prove that every scalar is a host scalar, a guarded value or a constant with a source line; print the table.
 
     The table goes to standard error. Refused are constants without a source, and updates whose hyperparameters
-    are no meta arguments. The module is not changed.
+    are no host scalars. The module is not changed.
 
     Options:
       quiet: print no table
     """
 
-    name = "verify-host-meta"
+    name = "verify-host-scalars"
 
     quiet: bool = False
 

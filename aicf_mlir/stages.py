@@ -16,7 +16,7 @@ from aicf_mlir.ir.printing import to_text
 from aicf_mlir.ir.verify import Verifier
 from aicf_mlir.passes.pipeline import parse_passes, run_passes
 from aicf_mlir.text.parsing import make_context
-from aicf_mlir.tuning.obeyed import Held
+from aicf_mlir.tuning.obeyed import HeldLocks
 
 __all__ = [
     "STAGES",
@@ -168,7 +168,7 @@ def run_stages(
     for IR that is not legal after its stage, and LockError and SelectionError where select-kernels got a lock
     and the module that comes out does not obey it.
     """
-    held = Held()
+    held = HeldLocks()
     verifier = Verifier() if verifier is None else verifier
     verifier(module)
     stages = stage_range(until, first)

@@ -31,7 +31,7 @@ from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.expect import expect_tensors
-from aicf_mlir.ir.layouts import Layout, Parts, layout_of, shares_block
+from aicf_mlir.ir.layouts import Layout, WrittenLayouts, layout_of, shares_block
 from aicf_mlir.ir.registry import TensorSpec
 from aicf_mlir.ir.tensor_op import TensorOp, tensor_type
 
@@ -180,7 +180,7 @@ class JoinOp(TensorOp):
         element, shape = tensor_spec(self.output)
         if shares_block(self.output.type):
             raise VerifyException(f"expected a dense result, got {self.output.type}")
-        size, parts = math.prod(shape), Parts()
+        size, parts = math.prod(shape), WrittenLayouts()
         for value in self.inputs:
             layout = layout_of(tensor_type(value))
             if tensor_spec(value)[0] != element:

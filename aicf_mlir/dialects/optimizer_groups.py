@@ -22,13 +22,13 @@ OPTIMIZER = "aicf.optimizer"
 
 
 @dataclass(frozen=True)
-class Group:
+class ParamGroup:
     """One param group: its update rule and the names of its parameters."""
 
     rule: UpdateRule
     params: tuple[str, ...]
 
-    def with_params(self, params: Sequence[str]) -> Group:
+    def with_params(self, params: Sequence[str]) -> ParamGroup:
         """The same group over other parameters."""
         return replace(self, params=tuple(params))
 
@@ -41,7 +41,7 @@ class Group:
         return DictionaryAttr(entries | self.rule.attributes())
 
 
-def parse_groups(attribute: Attribute) -> list[Group]:
+def parse_groups(attribute: Attribute) -> list[ParamGroup]:
     """The groups in an `aicf.optimizer` attribute; raises VerifyException for anything malformed."""
     if not isa(attribute, ArrayAttr[DictionaryAttr]):
         raise VerifyException(f"expected {OPTIMIZER} to be an array of dictionaries, got {attribute}")
@@ -52,13 +52,13 @@ def parse_groups(attribute: Attribute) -> list[Group]:
     return groups
 
 
-def compiled_groups(module: ModuleOp) -> list[Group]:
+def compiled_groups(module: ModuleOp) -> list[ParamGroup]:
     """The param groups in the first function of `module` that has some; none for a step without an optimizer."""
     found = (op.attributes[OPTIMIZER] for op in module.ops if OPTIMIZER in op.attributes)
     return parse_groups(next(found, ArrayAttr[Attribute]([])))
 
 
-def parse_group(index: int, attribute: DictionaryAttr) -> Group:
+def parse_group(index: int, attribute: DictionaryAttr) -> ParamGroup:
     """One param group; `index` is for messages."""
     where = f"{OPTIMIZER}, group {index}"
     entries = dict(attribute.data)
@@ -71,4 +71,4 @@ def parse_group(index: int, attribute: DictionaryAttr) -> Group:
         rule = KINDS[kind.data].of_attributes(entries)
     except VerifyException as error:
         raise VerifyException(f"{where}: {error}") from None
-    return Group(rule, tuple(name.data for name in params))
+    return ParamGroup(rule, tuple(name.data for name in params))

@@ -19,7 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.errors import TraceError
-from aicf_mlir.frontend.places import Names, VisitedPlace
+from aicf_mlir.frontend.places import PlaceNames, VisitedPlace
 from aicf_mlir.frontend.reached import opaque_error
 from aicf_mlir.frontend.reads import ABSENT
 from aicf_mlir.frontend.recorder import tensors
@@ -185,7 +185,7 @@ class Carried:
 
     def refuse_opaque(self, names: Mapping[int, str]) -> None:
         """Raise TraceError for content that cannot be inspected, and for a tensor that the next call computes with."""
-        named = Names(self.places, names)
+        named = PlaceNames(self.places, names)
         if self.opaque:
             raise opaque_error(self.opaque[0], named)
         if self.hidden:
@@ -206,7 +206,7 @@ class Carried:
         """Return the error for values that a call changes and computes with; `later`: the changes that a further call
         would find.
         """
-        named = Names(self.places, names)
+        named = PlaceNames(self.places, names)
         again = [(p.kind, id(p.owner), p.key) for p in (later.plain if later is not None else [])]
         place = next((p for p in self.plain if (p.kind, id(p.owner), p.key) in again), self.plain[0])
         path, first = _member(place, named.name(place))
@@ -233,8 +233,8 @@ class Carried:
                 )
                 raise self._error(
                     place,
-                    f"the {what} changes {Names(self.places, names).name(place)}, which would happen once, while it is traced;"
-                    " do so outside, with what the step returns",
+                    f"the {what} changes {PlaceNames(self.places, names).name(place)}, which would happen once, while it is"
+                    " traced; do so outside, with what the step returns",
                 )
 
     def _error(self, place: VisitedPlace, text: str) -> TraceError:

@@ -41,7 +41,7 @@ MADE = "a tensor of the step"
 
 
 @dataclass(eq=False)
-class Memory:
+class KnownMemory:
     """The facts that all views of one block of memory share."""
 
     sources: dict[int, torch.Tensor]
@@ -59,7 +59,7 @@ class Known:
     """The real tensor that a traced one stands for; without `memory` it is unknown for the reason `why`."""
 
     value: torch.Tensor | None
-    memory: Memory | None
+    memory: KnownMemory | None
     why: str = ""
     uniform: int | None = None
     """The version of an unknown tensor drawn from [0, 1)."""
@@ -70,7 +70,7 @@ def any_like(tensor: torch.Tensor) -> Known:
     with outside():
         size, strides = tuple(tensor.shape), tensor.stride()
         value = torch.empty_strided(size, strides, dtype=tensor.dtype, device=tensor.device)
-    return Known(value, Memory({}, MADE, tensor._version))
+    return Known(value, KnownMemory({}, MADE, tensor._version))
 
 
 def end_like(tensor: torch.Tensor, largest: bool) -> Known:
@@ -78,7 +78,7 @@ def end_like(tensor: torch.Tensor, largest: bool) -> Known:
     with outside():
         end = 1 - torch.finfo(tensor.dtype).eps / 2 if largest else 0.0
         value = torch.full(tensor.shape, end, dtype=tensor.dtype, device=tensor.device)
-    return Known(value, Memory({}, MADE, tensor._version))
+    return Known(value, KnownMemory({}, MADE, tensor._version))
 
 
 def at_the_ends(

@@ -27,7 +27,7 @@ from aicf_mlir.frontend.known import (
     ORDERED,
     UNIFORM,
     Known,
-    Memory,
+    KnownMemory,
     any_like,
     at_the_ends,
     mapped,
@@ -173,7 +173,7 @@ class KnownValues:
             return Known(None, None, f"{name}, which has a gradient")
         self._kept[place_of(own)] = name
         with outside():
-            return Known(own.detach(), Memory({id(own): own}, name, traced._version))
+            return Known(own.detach(), KnownMemory({id(own): own}, name, traced._version))
 
     def known(self, tensor: torch.Tensor) -> Known:
         """Return the knowledge about a tensor in the user's code; its `memory` is None if nothing is known."""
@@ -183,7 +183,7 @@ class KnownValues:
                 return Known(None, None)
             if hasattr(tensor, CONSTANT):
                 return Known(
-                    tensor, Memory({}, MADE, tensor._version)
+                    tensor, KnownMemory({}, MADE, tensor._version)
                 )  # the trace already has its sources noted
             self._known[tensor] = found = self._source(tensor, tensor, "a tensor of yours")
         if found.memory is not None:
@@ -256,9 +256,9 @@ class KnownValues:
         for each, version in zip(operands, versions, strict=True):
             if cast(torch.Tensor, each.value)._version != version:
                 if looking.by_values:
-                    cast(Memory, each.memory).why = "a function that writes to it by its values"
-                    raise Unknown(cast(Memory, each.memory).why)
-                cast(Memory, each.memory).sources |= sources
+                    cast(KnownMemory, each.memory).why = "a function that writes to it by its values"
+                    raise Unknown(cast(KnownMemory, each.memory).why)
+                cast(KnownMemory, each.memory).sources |= sources
         return Computed(result, operands, sources, looking.by_values)
 
     @staticmethod
@@ -319,7 +319,7 @@ class KnownValues:
                 self._known[tensor] = Known(None, None, "a function that torch traces otherwise")
                 continue
             memory = memories.setdefault(
-                place_of(value), Memory(dict(computed.sources), MADE, tensor._version)
+                place_of(value), KnownMemory(dict(computed.sources), MADE, tensor._version)
             )
             if tensor not in self._known:
                 self._known[tensor] = Known(value, memory)

@@ -11,7 +11,7 @@ from importlib import import_module
 import torch
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 
-from aicf_mlir.dialects.optimizer_groups import Group
+from aicf_mlir.dialects.optimizer_groups import ParamGroup
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend.library import is_librarys
 from aicf_mlir.frontend.optimizer_verbs import VERBS, replaced, unwrapped, verb_of
@@ -46,7 +46,7 @@ def describe(
             }  # by the group, which torch's step reads
             fixed = {name: value for name, value in torch_class.fixed.items() if name not in said}
             flags = {**switches(rule, group, fixed), **fixed}
-            groups.append(Group(rule(**flags), params).to_attribute())
+            groups.append(ParamGroup(rule(**flags), params).to_attribute())
         except BindError as error:
             raise trace_error(f"param group {index}: {error}") from None
     return ArrayAttr(groups)

@@ -178,7 +178,7 @@ def without_made(places: Sequence[VisitedPlace]) -> list[VisitedPlace]:
     return [place for place in places if id(place.owner) not in made]
 
 
-class Places:
+class TracedPlaces:
     """The places of one trace."""
 
     def __init__(self) -> None:
@@ -239,7 +239,7 @@ def of_step(function: Callable[..., Any]) -> Callable[..., Any]:
     return recorded
 
 
-class Names:
+class PlaceNames:
     """Names of places as the user would write them: `model.layers.0.scale`, `weights['kl']`, `CFG.n`."""
 
     def __init__(self, places: Sequence[VisitedPlace], roots: Mapping[int, str]):

@@ -12,7 +12,7 @@ import torch
 
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.library import is_setting
-from aicf_mlir.frontend.places import ARRAYS, DRAWN, Names, VisitedPlace
+from aicf_mlir.frontend.places import ARRAYS, DRAWN, PlaceNames, VisitedPlace
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Read
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_state import read_by_every_step
@@ -33,7 +33,7 @@ def collect(places: Sequence[VisitedPlace], names: Mapping[int, str]) -> list[Re
 
     Raises TraceError for a place whose value changes with each read.
     """
-    named = Names(places, names)
+    named = PlaceNames(places, names)
     mentioned = frozenset(_text(place.key) for place in places if place.key is not None)
     found: dict[tuple[str, int, str], Read] = {}
     for place in places:
@@ -56,7 +56,7 @@ def values_read(
     in `collect`.
     """
     sources = exported.recorder.known.sources.values()
-    named = Names(exported.places, names) if sources else None
+    named = PlaceNames(exported.places, names) if sources else None
     return [
         Read(
             f"model.{tensors[tensor]}" if tensor in tensors else named.path(tensor) if named else "",
@@ -68,7 +68,7 @@ def values_read(
     ]
 
 
-def _reads(place: VisitedPlace, names: Names, mentioned: frozenset[str]) -> Iterator[Read]:
+def _reads(place: VisitedPlace, names: PlaceNames, mentioned: frozenset[str]) -> Iterator[Read]:
     owner, key = place.owner, place.key
     match place.kind:
         case _ if not place.read_first:
@@ -137,7 +137,7 @@ def _is_tracers(place: VisitedPlace) -> bool:
     return any(kind.__module__.startswith(TRACERS) for kind in kinds) and not is_a(place.owner, ARRAYS)
 
 
-def opaque_error(place: VisitedPlace, names: Names) -> Exception:
+def opaque_error(place: VisitedPlace, names: PlaceNames) -> Exception:
     """Return the TraceError for a place whose next value cannot be known."""
     kind, path = cast("type[Any]", type(place.owner)), names.path(place.owner)
     if is_a(place.owner, DRAWN):

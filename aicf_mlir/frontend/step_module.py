@@ -13,7 +13,7 @@ from aicf_mlir.frontend import drawn, source
 from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.carried import Carried, Followed, put_back
 from aicf_mlir.frontend.outcome import outcome
-from aicf_mlir.frontend.places import Places
+from aicf_mlir.frontend.places import TracedPlaces
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.recorder import Recorder
 from aicf_mlir.frontend.structure import Structure
@@ -57,7 +57,7 @@ class StepModule(torch.nn.Module):
         self.names = names
         self.structure = structure or Structure.plain(names)
         self.recorder = recorder or Recorder()
-        self.places = Places()
+        self.places = TracedPlaces()
         """The places that the function visits."""
         self.precision = precision or Precision()
         self.updates_parameters = updates_parameters

@@ -35,7 +35,7 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-class Run(NamedTuple):
+class StridedRun(NamedTuple):
     """`size` elements, `dense` apart when the tensor is counted row-major, `stride` apart in the block."""
 
     size: int
@@ -103,9 +103,9 @@ class Layout:
             step = size * strides[-1]
         return Layout(self.shape, tuple(reversed(strides)), self.offset)
 
-    def _runs(self) -> list[Run]:
+    def _runs(self) -> list[StridedRun]:
         """The dimensions from the last to the first; dimensions that follow each other without a gap are one."""
-        runs: list[Run] = []
+        runs: list[StridedRun] = []
         dense = 1
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if size == 1:
@@ -113,7 +113,7 @@ class Layout:
             if runs and stride == runs[-1].stride * runs[-1].size:
                 runs[-1] = runs[-1]._replace(size=runs[-1].size * size)
             else:
-                runs.append(Run(size, dense, stride))
+                runs.append(StridedRun(size, dense, stride))
             dense *= size
         return runs
 
@@ -140,7 +140,7 @@ class Layout:
         """
         if not self.count or not outer.count:
             return None
-        runs = self._runs()[::-1] or [Run(1, 1, 1)]
+        runs = self._runs()[::-1] or [StridedRun(1, 1, 1)]
         reach = [0] * len(runs)  # how far `outer` goes in each run
 
         def walk(distance: int, times: int) -> int:
@@ -214,7 +214,7 @@ def shares_block(type_: Attribute) -> bool:
     return isinstance(type_, TensorType) and not isinstance(type_.encoding, NoneAttr)
 
 
-class Parts:
+class WrittenLayouts:
     """Places of one block that have been written; exact if the strides nest, as those of slices do."""
 
     def __init__(self, written: Sequence[Layout] = ()) -> None:

@@ -20,7 +20,7 @@ from xdsl.utils.exceptions import VerifyException
 
 
 @dataclass(frozen=True)
-class Uses:
+class ValueUses:
     """The uses of one value."""
 
     write: bool = False
@@ -43,7 +43,7 @@ class LinkText:
     trans_b: bool
     takes: tuple[tuple[str, int], ...]
     """The source of each argument of the body after the product: ("x", number of an operand) or ("y", number of a value)."""
-    values: tuple[Uses, ...]
+    values: tuple[ValueUses, ...]
 
     def __str__(self) -> str:
         taken = [f"{kind}{number}" for kind, number in self.takes]
@@ -86,6 +86,6 @@ class OuterText:
         return OuterText(int(left[1:].removesuffix(".T")), None if right == "a" else int(right[1:]))
 
 
-def _uses(words: list[str]) -> Uses:
+def _uses(words: list[str]) -> ValueUses:
     typed = words[-1] if words[-1] in ("f16", "bf16") else "f32"
-    return Uses("write" in words, "next" in words, "sum" in words, typed)
+    return ValueUses("write" in words, "next" in words, "sum" in words, typed)

@@ -17,13 +17,15 @@ from aicf_mlir.ir.signature import (
     result_labels,
     return_op,
 )
-from aicf_mlir.optimizers.values import Values
+from aicf_mlir.optimizers.values import StepValues
 
 ADDED = ("state", "host_scalar")
 """The roles of the values that the step gets as new arguments; a parameter is there already, and an input is its gradient."""
 
 
-def inline_update(values: Values, symbol: str, gradients: Mapping[str, SSAValue], before: Operation) -> None:
+def inline_update(
+    values: StepValues, symbol: str, gradients: Mapping[str, SSAValue], before: Operation
+) -> None:
     """
     Add the ops of @`symbol` before an op, and its states and host scalars to the arguments.
 

@@ -11,7 +11,7 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.ir.signature import Key, Label, argument_labels, label_arguments
 
 
-class Values:
+class StepValues:
     """The arguments of a function by role and name, their values now, and the arguments that the updates add."""
 
     def __init__(self, function: func.FuncOp):

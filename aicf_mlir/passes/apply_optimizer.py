@@ -15,7 +15,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
-from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, ParamGroup, parse_groups
 from aicf_mlir.dialects.train import UpdateOp
 from aicf_mlir.ir.signature import (
     Key,
@@ -34,7 +34,7 @@ from aicf_mlir.optimizers.op import HYPERPARAMETER
 from aicf_mlir.optimizers.rule import UpdateRule
 from aicf_mlir.optimizers.slots import OptimizerSlot
 from aicf_mlir.optimizers.traced import TracedRule
-from aicf_mlir.optimizers.values import Values
+from aicf_mlir.optimizers.values import StepValues
 
 CHOICES = {torch_class.option: (torch_class, rule) for torch_class, rule in CLASSES}
 """The torch class and the rule for each value of the option `kind`."""
@@ -103,7 +103,7 @@ class ApplyOptimizerPass(_Chosen):
             for group in self.groups(function, list(gradients))
         ]
         kept = [entry for entry in returned if self.keep_grads or entry[1].role != "grad"]
-        values = Values(function)
+        values = StepValues(function)
         self.emit(values, groups, gradients, return_op(function))
         values.finish()
         function.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in groups])
@@ -118,7 +118,7 @@ class ApplyOptimizerPass(_Chosen):
             group.with_params([name for name in group.params if name in named])
             for group in self.groups(function, list(dict.fromkeys(named)))
         ]
-        values = Values(function)
+        values = StepValues(function)
         for op in asked:
             names = [name.data for name in op.names]
             own = [group for group in groups if set(group.params) & set(names)]
@@ -148,8 +148,8 @@ class ApplyOptimizerPass(_Chosen):
 
     def emit(
         self,
-        values: Values,
-        groups: Sequence[Group],
+        values: StepValues,
+        groups: Sequence[ParamGroup],
         gradients: Mapping[str, SSAValue],
         before: Operation,
     ) -> None:
@@ -167,10 +167,10 @@ class ApplyOptimizerPass(_Chosen):
         except VerifyException as error:
             refuse(values.function, str(error))
 
-    def groups(self, function: func.FuncOp, trained: Sequence[str]) -> list[Group]:
+    def groups(self, function: func.FuncOp, trained: Sequence[str]) -> list[ParamGroup]:
         """The param groups in the function's attribute, or the one that the options describe."""
         if (attribute := function.attributes.get(OPTIMIZER)) is None:
-            return [Group(self.rule(function), tuple(trained))]
+            return [ParamGroup(self.rule(function), tuple(trained))]
         try:
             groups = parse_groups(attribute)
         except VerifyException as error:
@@ -197,7 +197,7 @@ class ApplyOptimizerPass(_Chosen):
 class GroupUpdate:
     """Emits the arguments and ops of one step of a param group before an op."""
 
-    values: Values
+    values: StepValues
     index: int
     rule: UpdateRule
     before: Operation
@@ -245,7 +245,7 @@ class GroupUpdate:
         return self.values.added(label, type, hint, "apply-optimizer")
 
 
-def traced_by(groups: Sequence[Group]) -> set[str]:
+def traced_by(groups: Sequence[ParamGroup]) -> set[str]:
     """The private functions that update the parameters of traced optimizers."""
     return {group.rule.function for group in groups if isinstance(group.rule, TracedRule)}
 

@@ -33,7 +33,7 @@ MOVES = (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)
 
 
 @dataclass(frozen=True)
-class Source:
+class ElementSource:
     """The source of a value's elements: the elements of the dense tensor `base` at `layout`."""
 
     base: SSAValue
@@ -47,7 +47,7 @@ def is_move(op: object) -> bool:
     return isinstance(op, MOVES)
 
 
-def sources(value: SSAValue) -> Iterator[Source]:
+def sources(value: SSAValue) -> Iterator[ElementSource]:
     """The dense tensors that `value` has its elements from, the nearest first, each one or more copies away."""
     base, layout, copied = value, Layout.dense(shape_of(value)), False
     while is_move(op := base.owner):
@@ -60,7 +60,7 @@ def sources(value: SSAValue) -> Iterator[Source]:
         copied = copied or isinstance(op, kernel.CopyOp)
         base = op.operands[0]
         if copied and not shares_block(base.type):
-            yield Source(base, layout)
+            yield ElementSource(base, layout)
 
 
 def erase_way(op: Operation | Block) -> None:
@@ -112,14 +112,14 @@ class CopyElision:
                 return
             remark(op, f"reads a copy of {source.base.type}: {reason}")
 
-    def type_at(self, source: Source) -> AnyTensor:
+    def type_at(self, source: ElementSource) -> AnyTensor:
         """The type of the value at `source`."""
         whole = source.layout.is_dense and source.layout.count == math.prod(shape_of(source.base))
         if whole:
             return with_shape(source.base, source.layout.shape)
         return with_layout(tensor_type(source.base), source.layout)
 
-    def view(self, source: Source, type_: AnyTensor, reader: KernelOp) -> SSAValue:
+    def view(self, source: ElementSource, type_: AnyTensor, reader: KernelOp) -> SSAValue:
         """The value at `source`, from an op before `reader`; equal ones are one."""
         if source.base.type == type_:
             return source.base

@@ -36,7 +36,7 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-class Block(NamedTuple):
+class TemporaryBlock(NamedTuple):
     """A temporary to be placed: its size, aligned, and the launches between which it is in use."""
 
     name: str
@@ -44,12 +44,12 @@ class Block(NamedTuple):
     first: int
     last: int
 
-    def meets(self, other: Block) -> bool:
+    def meets(self, other: TemporaryBlock) -> bool:
         """True if both are in use at some time."""
         return self.first <= other.last and other.first <= self.last
 
 
-ORDERS: Sequence[Callable[[Block], tuple[int, ...]]] = (
+ORDERS: Sequence[Callable[[TemporaryBlock], tuple[int, ...]]] = (
     lambda block: (-block.size, block.first, block.last),
     lambda block: (-block.size * (block.last - block.first + 1), block.first, block.last),
     lambda block: (block.first - block.last, -block.size, block.first),
@@ -58,7 +58,7 @@ ORDERS: Sequence[Callable[[Block], tuple[int, ...]]] = (
 """Orders of placement: by size, by size times duration, by duration, by time. The best one wins."""
 
 
-def lower_bound(blocks: Sequence[Block]) -> int:
+def lower_bound(blocks: Sequence[TemporaryBlock]) -> int:
     """The most bytes that are in use at once: no placement needs less."""
     change: dict[int, int] = {}
     for block in blocks:
@@ -71,13 +71,13 @@ def lower_bound(blocks: Sequence[Block]) -> int:
     return most
 
 
-Meets = Callable[[Block, Block], bool]
-"""A predicate that is True if two blocks may not share bytes, for rules beyond `Block.meets`."""
+Meets = Callable[[TemporaryBlock, TemporaryBlock], bool]
+"""A predicate that is True if two blocks may not share bytes, for rules beyond `TemporaryBlock.meets`."""
 
 
-def best_fit(blocks: Sequence[Block], meets: Meets | None = None) -> tuple[dict[str, int], int]:
+def best_fit(blocks: Sequence[TemporaryBlock], meets: Meets | None = None) -> tuple[dict[str, int], int]:
     """Offsets of the blocks, placed in the order given, and the bytes that they take in all."""
-    placed: list[tuple[int, int, Block]] = []
+    placed: list[tuple[int, int, TemporaryBlock]] = []
     """Offset, end and block, in the order of the offsets."""
     offsets: dict[str, int] = {}
     for block in blocks:
@@ -97,7 +97,7 @@ def best_fit(blocks: Sequence[Block], meets: Meets | None = None) -> tuple[dict[
     return offsets, max((behind for _, behind, _ in placed), default=0)
 
 
-def place_blocks(blocks: Sequence[Block], meets: Meets | None = None) -> tuple[dict[str, int], int]:
+def place_blocks(blocks: Sequence[TemporaryBlock], meets: Meets | None = None) -> tuple[dict[str, int], int]:
     """Offsets of the blocks, and the bytes that they take: the best of several orders of placement."""
     bound = lower_bound(blocks)
     best = best_fit(sorted(blocks, key=ORDERS[0]), meets)
@@ -108,15 +108,15 @@ def place_blocks(blocks: Sequence[Block], meets: Meets | None = None) -> tuple[d
     return best
 
 
-def temporaries(program: ProgramOp) -> list[Block]:
+def temporaries(program: ProgramOp) -> list[TemporaryBlock]:
     """The temporaries that own memory, in the order of the text."""
     ranges = live_ranges(program.launches, program.slots)
     owners = [slot for slot in program.slots.values() if slot.role.data == "temp" and slot.alias is None]
-    return [Block(slot.symbol, aligned(slot.nbytes), *ranges[slot.symbol]) for slot in owners]
+    return [TemporaryBlock(slot.symbol, aligned(slot.nbytes), *ranges[slot.symbol]) for slot in owners]
 
 
 def place_temporaries(
-    program: ProgramOp, blocks: Sequence[Block], others: int, more: float, small: int
+    program: ProgramOp, blocks: Sequence[TemporaryBlock], others: int, more: float, small: int
 ) -> tuple[dict[str, int], int]:
     """The offsets of the temporaries, and the bytes that they take; `others` are the bytes of everything else."""
     in_order = place_blocks(blocks)

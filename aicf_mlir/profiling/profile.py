@@ -38,7 +38,7 @@ from aicf_mlir.machine.atomic_file import write_file
 from aicf_mlir.profiling.rates import Rates
 from aicf_mlir.profiling.table import table
 from aicf_mlir.profiling.trace import to_trace
-from aicf_mlir.reports.describe import Source
+from aicf_mlir.reports.describe import UserLine
 
 VERSION = 1
 """The version of the JSON."""
@@ -54,7 +54,7 @@ class LaunchProfile:
     kernel_id: str
     kernel: str
     """The kernel id, with the choices of the kernel in brackets, as the runtime reports that it ran."""
-    source: tuple[Source, ...]
+    source: tuple[UserLine, ...]
     nbytes: int
     """Read and written."""
     flops: int | None

@@ -57,7 +57,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Tensor:
+class LaunchTensor:
     """A tensor that a launch reads or writes, by its name in the text."""
 
     name: str
@@ -70,15 +70,15 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Segment:
+class NamedTensors:
     """An operand or a result of the schema, with its tensors."""
 
     name: str
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[LaunchTensor, ...]
 
 
 @dataclass(frozen=True)
-class Source:
+class UserLine:
     """A line of the user's, and the layer of the model that ran there."""
 
     file: str
@@ -95,12 +95,12 @@ class Description:
     kernel_id: str | None
     doc: str
     numerics: str
-    operands: tuple[Segment, ...]
-    results: tuple[Segment, ...]
+    operands: tuple[NamedTensors, ...]
+    results: tuple[NamedTensors, ...]
     attributes: Mapping[str, AttributeValue | None]
     workspace: int
     branch: int
-    source: tuple[Source, ...]
+    source: tuple[UserLine, ...]
 
 
 def describe(module: ModuleOp | ProgramOp) -> tuple[Description, ...]:
@@ -142,10 +142,10 @@ def to_table(launches: Sequence[Description], told: Mapping[str, str | None] | N
 def _of_program(program: ProgramOp) -> list[Description]:
     slots = program.slots
 
-    def tensor(symbol: str) -> Tensor:
+    def tensor(symbol: str) -> LaunchTensor:
         layout = slots[symbol].layout
         shown = DENSE if layout is None else str(layout.to_attribute())
-        return Tensor(f"@{symbol}", *slots[symbol].spec, shown)
+        return LaunchTensor(f"@{symbol}", *slots[symbol].spec, shown)
 
     found: list[Description] = []
     for op in program.launches:
@@ -163,9 +163,9 @@ def _of_function(function: func.FuncOp) -> list[Description]:
     for argument in function.args:
         printer.print_ssa_value(argument)
 
-    def tensor(value: SSAValue) -> Tensor:
+    def tensor(value: SSAValue) -> LaunchTensor:
         layout = str(tensor_type(value).encoding) if shares_block(value.type) else DENSE
-        return Tensor(f"%{printer.print_ssa_value(value)}", *tensor_spec(value), layout)
+        return LaunchTensor(f"%{printer.print_ssa_value(value)}", *tensor_spec(value), layout)
 
     found: list[Description] = []
     for op in function.walk():
@@ -181,9 +181,11 @@ def _of_function(function: func.FuncOp) -> list[Description]:
 
 
 def _segments(
-    rows: Sequence[Operand], items: Mapping[str, Sequence[Item]], tensor: Callable[[Item], Tensor]
-) -> tuple[Segment, ...]:
-    return tuple(Segment(row.name, tuple(tensor(item) for item in items.get(row.name, ()))) for row in rows)
+    rows: Sequence[Operand], items: Mapping[str, Sequence[Item]], tensor: Callable[[Item], LaunchTensor]
+) -> tuple[NamedTensors, ...]:
+    return tuple(
+        NamedTensors(row.name, tuple(tensor(item) for item in items.get(row.name, ()))) for row in rows
+    )
 
 
 def _described(
@@ -191,8 +193,8 @@ def _described(
     name: str,
     schema: Schema,
     kernel_id: str | None,
-    operands: tuple[Segment, ...],
-    results: tuple[Segment, ...],
+    operands: tuple[NamedTensors, ...],
+    results: tuple[NamedTensors, ...],
     given: Mapping[str, AttributeValue],
     workspace: int,
     branch: int = 0,
@@ -214,8 +216,8 @@ def _described(
     )
 
 
-def _source(location: SourceLocation) -> Source:
-    return Source(location.file, location.line, location.layer)
+def _source(location: SourceLocation) -> UserLine:
+    return UserLine(location.file, location.line, location.layer)
 
 
 def _paragraph(launch: Description) -> str:

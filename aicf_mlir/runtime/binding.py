@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.dialects.optimizer_groups import Group
+from aicf_mlir.dialects.optimizer_groups import ParamGroup
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.traced_optimizer import OptimizerTrace
@@ -58,7 +58,7 @@ def bind_step(
     stages: list[Snapshots],
     programs: Sequence[Program],
     optimizers: Sequence[torch.optim.Optimizer],
-    groups: Sequence[Group],
+    groups: Sequence[ParamGroup],
     device: torch.device,
     host_values: Mapping[str, HostValue],
     numbers: Mapping[str, StepNumber],
@@ -150,7 +150,7 @@ def expect_same_tensors(first: Traced, traced: Traced, literals: Collection[str]
 def _bind_group(
     optimizer: torch.optim.Optimizer,
     index: int,
-    group: Group,
+    group: ParamGroup,
     parameters: Mapping[str, torch.nn.Parameter],
     store: Store,
     traced: OptimizerTrace | None,

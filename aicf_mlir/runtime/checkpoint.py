@@ -15,7 +15,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.dialects.optimizer_groups import Group, compiled_groups
+from aicf_mlir.dialects.optimizer_groups import ParamGroup, compiled_groups
 from aicf_mlir.errors import BindError, CheckpointError
 from aicf_mlir.ir.signature import literal_names
 from aicf_mlir.optimizers.rule import UpdateRule
@@ -39,7 +39,7 @@ class Trained:
     store: Store
     slots: Mapping[str, Slot]
     """The slots by "role/name": all slots shared between steps, but not the literals of the model."""
-    groups: Sequence[Group]
+    groups: Sequence[ParamGroup]
     """The param groups as they were compiled."""
     optimizers: Sequence[torch.optim.Optimizer]
     host_values: Mapping[str, HostValue]
@@ -170,7 +170,7 @@ def _names_of(store: Store, host_values: Mapping[str, HostValue]) -> set[str]:
     return {b.name for b in store.bound if any(b.tensor is value.tensor for value in host_values.values())}
 
 
-def describe_groups(groups: Sequence[Group]) -> list[Any]:
+def describe_groups(groups: Sequence[ParamGroup]) -> list[Any]:
     """Return the compiled-in part of each param group: kind, flags, and the names of its parameters in their order."""
     return [{**group.rule.described(), "params": list(group.params)} for group in groups]
 

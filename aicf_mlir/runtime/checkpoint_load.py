@@ -25,13 +25,13 @@ from aicf_mlir.runtime.plain_data import decode, same_structure
 from aicf_mlir.runtime.program import Slot
 from aicf_mlir.runtime.scheduler_states import expect_fit
 from aicf_mlir.runtime.schedulers import class_of, put_states
-from aicf_mlir.runtime.snapshot import Piece, Snapshot, packed
+from aicf_mlir.runtime.snapshot import ArenaRange, Snapshot, packed
 from aicf_mlir.runtime.tensors import TORCH_DTYPES
 from aicf_mlir.runtime.undo import Remembered
 
 
 @dataclass(frozen=True)
-class Values:
+class DecodedValues:
     """The part of a checkpoint that Python owns, decoded; the names are the same as in `Checkpoint`."""
 
     settings: Any
@@ -54,7 +54,7 @@ class Prepared:
     step: Trained
     meta: Hyperparameters
     snapshot: Snapshot
-    values: Values
+    values: DecodedValues
 
     @contextmanager
     def written(self) -> Generator[None]:
@@ -109,10 +109,10 @@ def prepare(read: Checkpoint, name: str, step: Trained, meta: Hyperparameters) -
     )
 
 
-def _decoded(read: Checkpoint) -> Values:
+def _decoded(read: Checkpoint) -> DecodedValues:
     """Decode the values. Each tensor of a setting belongs to one value: two values sharing one would change together."""
     own = {key: _to_torch(t) for key, t in read.tensors.items() if key.startswith(f"{SETTING}/")}
-    values = Values(
+    values = DecodedValues(
         decode(read.settings, own),
         decode(read.initial_lr, own),
         [{key: decode(value, own) for key, value in group.items()} for group in read.further],
@@ -124,7 +124,7 @@ def _decoded(read: Checkpoint) -> Values:
     return values
 
 
-def _check_settings(name: str, step: Trained, meta: Hyperparameters, values: Values) -> None:
+def _check_settings(name: str, step: Trained, meta: Hyperparameters, values: DecodedValues) -> None:
     settings, count = meta.settings(), len(step.groups)
     if not same_structure(values.settings, settings) or not _are_each(count, values):
         raise CheckpointError(
@@ -143,12 +143,12 @@ def _check_settings(name: str, step: Trained, meta: Hyperparameters, values: Val
         ) from error
 
 
-def _are_each(groups: int, values: Values) -> bool:
+def _are_each(groups: int, values: DecodedValues) -> bool:
     """True if there is one for each param group; files without schedulers may have no further numbers."""
     return len(values.initial_lr) == groups and len(values.further) in (0, groups)
 
 
-def _check_names(read: Checkpoint, name: str, step: Trained, values: Values) -> None:
+def _check_names(read: Checkpoint, name: str, step: Trained, values: DecodedValues) -> None:
     if values.host_values.keys() != step.host_values.keys():
         raise CheckpointError(
             f"{name} has the host scalars {sorted(values.host_values)}, this step {sorted(step.host_values)}; "
@@ -165,7 +165,7 @@ def _check_names(read: Checkpoint, name: str, step: Trained, values: Values) -> 
         )
 
 
-def _check_schedulers(read: Checkpoint, name: str, step: Trained, values: Values) -> None:
+def _check_schedulers(read: Checkpoint, name: str, step: Trained, values: DecodedValues) -> None:
     if len(values.schedulers) != len(step.schedulers):
         raise CheckpointError(
             f"{name} has the state of {len(values.schedulers)} LR schedulers, this step steps {len(step.schedulers)}"
@@ -195,7 +195,7 @@ def _check_schedulers(read: Checkpoint, name: str, step: Trained, values: Values
             ) from error
 
 
-def _packed(read: Checkpoint, slots: Mapping[str, Slot]) -> tuple[_C.Arena, tuple[Piece, ...]]:
+def _packed(read: Checkpoint, slots: Mapping[str, Slot]) -> tuple[_C.Arena, tuple[ArenaRange, ...]]:
     """Return the tensors of the file on the host, each for its slot."""
     pieces, nbytes = packed((slot.arena, slot.offset, slot.nbytes) for slot in slots.values())
     memory = _C.Arena("cpu", nbytes)

@@ -48,7 +48,7 @@ def _are_encoded(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Entry:
+class DescriptionEntry:
     """One row: the entry's name for messages, and a test of its value."""
 
     expected: str
@@ -57,15 +57,17 @@ class Entry:
     """True if a file may omit the entry when it is empty: then it is an empty list."""
 
 
-ENTRIES: Mapping[str, Entry] = {
-    "groups": Entry("a list of dictionaries", _list_of(lambda value: isinstance(value, dict))),
-    "settings": Entry("data of param groups", lambda value: isinstance(value, list | dict)),
-    "initial_lr": Entry("a list, with a rate or null for each param group", lambda v: isinstance(v, list)),
-    "further": Entry("a list of dictionaries of numbers", _list_of(_are_encoded), True),
-    "host_values": Entry("numbers by name", _are_encoded),
-    "published": Entry("a list of names, each of them once", _are_names),
-    "schedulers": Entry("a list of states", _list_of(lambda value: isinstance(value, dict)), True),
-    "scheduler_classes": Entry("a list of names", _list_of(_is_name), True),
+ENTRIES: Mapping[str, DescriptionEntry] = {
+    "groups": DescriptionEntry("a list of dictionaries", _list_of(lambda value: isinstance(value, dict))),
+    "settings": DescriptionEntry("data of param groups", lambda value: isinstance(value, list | dict)),
+    "initial_lr": DescriptionEntry(
+        "a list, with a rate or null for each param group", lambda v: isinstance(v, list)
+    ),
+    "further": DescriptionEntry("a list of dictionaries of numbers", _list_of(_are_encoded), True),
+    "host_values": DescriptionEntry("numbers by name", _are_encoded),
+    "published": DescriptionEntry("a list of names, each of them once", _are_names),
+    "schedulers": DescriptionEntry("a list of states", _list_of(lambda value: isinstance(value, dict)), True),
+    "scheduler_classes": DescriptionEntry("a list of names", _list_of(_is_name), True),
 }
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import torch
 
-from aicf_mlir.dialects.optimizer_groups import Group
+from aicf_mlir.dialects.optimizer_groups import ParamGroup
 from aicf_mlir.errors import BindError, GuardError, StateError
 from aicf_mlir.host.interrupts import held
 from aicf_mlir.optimizers import CORRECTIONS, SWITCHES
@@ -51,7 +51,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
     def __init__(
         self,
         optimizers: Sequence[torch.optim.Optimizer],
-        groups: Sequence[Group],
+        groups: Sequence[ParamGroup],
         store: Store,
         device: torch.device,
         host_values: Mapping[str, HostValue],

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.exceptions import DiagnosticException
 
 from aicf_mlir.dialects.plan import ProgramOp, find_program
-from aicf_mlir.dialects.plan.differences import Comparison, listed, same_work
+from aicf_mlir.dialects.plan.differences import PlanComparison, listed, same_work
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.kernels import name_kernels
 from aicf_mlir.errors import AicfError, BindError
@@ -43,7 +43,7 @@ class PlanFile:
     """The SHA-256 of the text, in hexadecimal digits."""
     meaning: str = ""
     """The pure step that the plan was bound for, as text; empty before it is bound."""
-    comparison: Comparison | None = None
+    comparison: PlanComparison | None = None
     """The comparison with the step's own plan, once it is bound."""
 
     @classmethod
@@ -141,7 +141,7 @@ class PlanFile:
                 launch.symbol in known
             ):  # it still stands for a line of the model; an edited op, for a line of the file
                 launch.location = known[launch.symbol].location
-        comparison = Comparison.of(own["plan"], module)
+        comparison = PlanComparison.of(own["plan"], module)
         own("plan", module)
         return replace(self, meaning=meaning, comparison=comparison)
 

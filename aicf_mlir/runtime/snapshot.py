@@ -12,7 +12,7 @@ from aicf_mlir.runtime.homes import is_updated
 from aicf_mlir.runtime.store import Store
 
 
-class Piece(NamedTuple):
+class ArenaRange(NamedTuple):
     """A range of an arena, and its place in a snapshot."""
 
     arena: str
@@ -28,7 +28,7 @@ class Snapshot:
 
     owner: object = field(repr=False)
     memory: _C.Arena = field(repr=False)
-    pieces: tuple[Piece, ...] = field(repr=False)
+    pieces: tuple[ArenaRange, ...] = field(repr=False)
     settings: list[dict[str, Any]]
     """The content of the param groups."""
     published: tuple[str, ...]
@@ -40,12 +40,12 @@ class Snapshot:
         return self.memory.nbytes
 
 
-def packed(ranges: Iterable[tuple[str, int, int]]) -> tuple[tuple[Piece, ...], int]:
+def packed(ranges: Iterable[tuple[str, int, int]]) -> tuple[tuple[ArenaRange, ...], int]:
     """Return places for ranges (arena, offset, bytes), packed in order, and the total bytes."""
-    pieces: list[Piece] = []
+    pieces: list[ArenaRange] = []
     end = 0
     for arena, offset, nbytes in ranges:
-        pieces.append(Piece(arena, offset, nbytes, end))
+        pieces.append(ArenaRange(arena, offset, nbytes, end))
         end += nbytes
     return tuple(pieces), end
 
@@ -69,7 +69,7 @@ def _is_changed(store: Store, saved: Saved, arena: str, offset: int) -> bool:
     return saved is Saved.CHANGED and is_updated(store.arenas[arena], offset)
 
 
-def copied(store: Store, stream: int, on_host: bool) -> tuple[_C.Arena, tuple[Piece, ...]]:
+def copied(store: Store, stream: int, on_host: bool) -> tuple[_C.Arena, tuple[ArenaRange, ...]]:
     """Return a copy of the changing memory, ordered on `stream`: on the device, or on the host, where it is then complete."""
     pieces, nbytes = packed(changing(store))
     memory = _C.Arena("cpu" if on_host else store.device, nbytes)

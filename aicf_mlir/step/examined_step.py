@@ -22,7 +22,7 @@ from aicf_mlir.profiling import Profile
 from aicf_mlir.profiling.measuring import Measured, expect_runs, profiled
 from aicf_mlir.runtime.aside import kept_aside
 from aicf_mlir.runtime.bound_plan import BoundPlan
-from aicf_mlir.runtime.certificate import Certificate, Finding, Subject, certify
+from aicf_mlir.runtime.certificate import Certificate, FailedCheck, Subject, certify
 from aicf_mlir.runtime.certificate.reference import MEANING, interpret, read_arguments
 from aicf_mlir.runtime.micro_batches import StepBatch, parted
 from aicf_mlir.runtime.program import load_program
@@ -226,11 +226,11 @@ class ExaminedStep(BuiltStep, abc.ABC):
 
     def _certify(self, plan: BoundPlan, steps: int) -> Certificate:
         """Return the certificate of a captured step whose inputs are loaded."""
-        findings, uncompared = list[Finding](), None
+        findings, uncompared = list[FailedCheck](), None
         try:
             with held(), kept_aside(plan.arenas, self._stream):
                 compared = self._beside_torch(plan, min(steps, 2))
-            findings += [] if compared.equal else [Finding("torch", compared.message)]
+            findings += [] if compared.equal else [FailedCheck("torch", compared.message)]
         except (UncomparedError, DataError) as error:
             uncompared = str(error)
         return certify(self._subject(plan), steps, findings, uncompared)

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from aicf_mlir.errors import StateError
 from aicf_mlir.frontend.loop_body import LoopTraced
-from aicf_mlir.frontend.loop_body.numbers import Reads
+from aicf_mlir.frontend.loop_body.numbers import NumberReads
 from aicf_mlir.frontend.outcome import LOSS
 from aicf_mlir.host.interrupts import held
 from aicf_mlir.runtime.binding import Built
@@ -107,7 +107,7 @@ class CompiledLoopStep(CompiledTrainStep):
         )
 
         def run(batch: Any) -> Results:
-            with torch.enable_grad(), self._drawn(plan), precision.autocast(), Reads() as reads:
+            with torch.enable_grad(), self._drawn(plan), precision.autocast(), NumberReads() as reads:
                 result = body.call(batch)
             return returned.results(result, reads.tensors)
 

@@ -13,7 +13,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, ParamGroup, parse_groups
 from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.model import check_dtype, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
@@ -238,7 +238,7 @@ def _dtype(model: torch.nn.Module) -> torch.dtype:
     return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
 
 
-def _optimizer_groups(module: ModuleOp) -> list[Group]:
+def _optimizer_groups(module: ModuleOp) -> list[ParamGroup]:
     """Return the param groups of the compiled step: only parameters that are trained."""
     function = next(op for op in module.ops if isinstance(op, func.FuncOp))
     return parse_groups(function.attributes[OPTIMIZER])

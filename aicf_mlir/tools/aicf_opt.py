@@ -42,7 +42,7 @@ from aicf_mlir.tools.plugins import PluginError, origin_of, with_outside_passes
 from aicf_mlir.tools.printing import Dumps, Form
 from aicf_mlir.tools.source import read_source, split_source, write_output
 from aicf_mlir.tools.timing import Timing
-from aicf_mlir.tuning.obeyed import Held
+from aicf_mlir.tuning.obeyed import HeldLocks
 
 
 def build_dumps(options: argparse.Namespace, form: Form, passes: PassTable) -> Dumps:
@@ -84,7 +84,7 @@ class Run:
     options: argparse.Namespace
     passes: PassTable
     steps: Sequence[Step]
-    held: Held
+    held: HeldLocks
     form: Form
     dumps: Dumps
     timing: Timing = field(default_factory=Timing)

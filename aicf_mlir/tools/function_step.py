@@ -20,7 +20,7 @@ from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.signature import Key, argument_keys, result_keys, return_op, steps
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of
 from aicf_mlir.runtime.host_memory import check_memory
-from aicf_mlir.tools.tensors import Tensor, repeated, shown_names
+from aicf_mlir.tools.tensors import NamedTensor, repeated, shown_names
 
 
 class FunctionStep:
@@ -47,9 +47,9 @@ class FunctionStep:
         results = [result for op in self.function.body.walk() for result in op.results]
         return sum(prod(shape_of(value)) for value in (*self.function.body.block.args, *results))
 
-    def _arguments(self) -> list[Tensor]:
+    def _arguments(self) -> list[NamedTensor]:
         return [
-            Tensor(name, role, *tensor_spec(self.function, value), classes_of(value))
+            NamedTensor(name, role, *tensor_spec(self.function, value), classes_of(value))
             for value, (role, name) in zip(
                 self.function.body.block.args, argument_keys(self.function), strict=True
             )

@@ -34,7 +34,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelRow:
     """A row of the registry, and its availability here."""
 
     id: str
@@ -54,7 +54,7 @@ class Op:
     doc: str
     numerics: str
     generated: bool
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[KernelRow, ...]
 
 
 def kernel_list(op: str | None = None, device: str | None = None) -> tuple[Op, ...]:
@@ -81,9 +81,9 @@ def _op(schema: Schema, device: str | None, present: str | None) -> Op:
     return Op(schema.name, schema.doc, schema.numerics, schema.generated, kernels)
 
 
-def _kernel(variant: _C.KernelVariant, present: str | None) -> Kernel:
+def _kernel(variant: _C.KernelVariant, present: str | None) -> KernelRow:
     missing = _missing(variant, present)
-    return Kernel(
+    return KernelRow(
         variant["name"],
         variant["device"],
         variant["min_sm"],

@@ -25,7 +25,7 @@ from aicf_mlir.reports.sources import LANGUAGES
 from aicf_mlir.stages import STAGES, Stage, stage_range
 from aicf_mlir.tools.command_line import ToolParser, VersionAction
 from aicf_mlir.tools.plugins import OutsidePass, PluginError, origin_of
-from aicf_mlir.tuning.obeyed import Held, lock_options
+from aicf_mlir.tuning.obeyed import HeldLocks, lock_options
 
 DESCRIPTION = """\
 Read a file of AICF dialects, run passes on it in the order typed, and print the result.
@@ -188,13 +188,13 @@ def passes_of_pipeline(text: str) -> str:
 
 def build_steps(
     requests: Sequence[tuple[str, str]], target: str, passes: PassTable, lock: str | None = None
-) -> tuple[list[Step], Held]:
+) -> tuple[list[Step], HeldLocks]:
     """The passes and stages that the command line requests, in order, and the locks to hold the result against.
 
     `target` and `lock` are for stages. Raises `PassSpecError`, also for a lock if no stage selects kernels.
     """
     steps: list[Step] = []
-    held = Held()
+    held = HeldLocks()
     of_stages: Mapping[str, str] = {} if lock is None else lock_options(lock)
     is_taken = lock is None
     for kind, text in requests:

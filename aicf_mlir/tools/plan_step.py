@@ -23,10 +23,10 @@ from aicf_mlir.profiling import Profile
 from aicf_mlir.profiling.measuring import Measured, profiled
 from aicf_mlir.runtime.host_memory import check_memory
 from aicf_mlir.runtime.program import Slot, load_program
-from aicf_mlir.tools.tensors import Tensor, repeated, shown_names
+from aicf_mlir.tools.tensors import NamedTensor, repeated, shown_names
 
 
-class Memory(Protocol):
+class ArenaMemory(Protocol):
     """Arena memory that is written and read by byte offset."""
 
     def write(self, offset: int, data: bytes, /) -> None: ...
@@ -59,7 +59,7 @@ class PlanStep:
         check_memory(self.program.peak if device == "cpu" else 0, f"@{self.program.name}")
         slots = self.program.slots
         self.arguments = [
-            Tensor(slot.name, slot.role, slot.dtype, slot.shape, classes_of(self.op, symbol))
+            NamedTensor(slot.name, slot.role, slot.dtype, slot.shape, classes_of(self.op, symbol))
             for symbol, slot in slots.items()
             if slot.role in ARGUMENT_ROLES
         ]
@@ -160,17 +160,17 @@ class PlanStep:
             held = evaluate_plan(self.op, {symbol: held[symbol] for symbol in arguments}, arithmetic)
         return {key: held[symbol] for key, symbol in self.results.items()}
 
-    def _fill(self, arenas: Mapping[str, Memory], values: Mapping[Key, Array]) -> None:
+    def _fill(self, arenas: Mapping[str, ArenaMemory], values: Mapping[Key, Array]) -> None:
         for slot in self.program.slots.values():
             if slot.role == "const" and slot.value is not None:
                 self._write(arenas, slot, np.full(slot.shape, slot.value).astype(NUMPY_TYPES[slot.dtype]))
             elif slot.role in ARGUMENT_ROLES:
                 self._write(arenas, slot, values[slot.role, slot.name])
 
-    def _write(self, arenas: Mapping[str, Memory], slot: Slot, value: Array) -> None:
+    def _write(self, arenas: Mapping[str, ArenaMemory], slot: Slot, value: Array) -> None:
         arenas[slot.arena].write(slot.offset, np.ascontiguousarray(value).tobytes())
 
-    def _read(self, arenas: Mapping[str, Memory]) -> dict[Key, Array]:
+    def _read(self, arenas: Mapping[str, ArenaMemory]) -> dict[Key, Array]:
         results: dict[Key, Array] = {}
         for key, symbol in self.results.items():
             slot = self.program.slots[symbol]

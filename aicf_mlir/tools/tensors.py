@@ -28,7 +28,7 @@ _EXAMPLES = {**EXAMPLES, **LIMITS}
 
 
 @dataclass(frozen=True)
-class Tensor:
+class NamedTensor:
     """One named tensor: its purpose and its type. Integers are class indices below `classes`."""
 
     name: str
@@ -67,7 +67,7 @@ def shown_names(keys: Iterable[Key]) -> dict[Key, str]:
     }
 
 
-def random_value(tensor: Tensor, seed: int, shown: str | None = None) -> Array:
+def random_value(tensor: NamedTensor, seed: int, shown: str | None = None) -> Array:
     """A value that suits the role, from `seed` and the name alone, as shown: the same at every level."""
     generator = np.random.default_rng([seed, crc32((shown or tensor.name).encode())])
     dtype, shape = NUMPY_TYPES[tensor.dtype], tensor.shape
@@ -86,7 +86,7 @@ def random_value(tensor: Tensor, seed: int, shown: str | None = None) -> Array:
     return values.astype(dtype)
 
 
-def load_values(path: str, tensors: Iterable[Tensor], shown: Mapping[Key, str]) -> dict[Key, Array]:
+def load_values(path: str, tensors: Iterable[NamedTensor], shown: Mapping[Key, str]) -> dict[Key, Array]:
     """The arrays of an .npz file, each checked against the tensor of its shown or long name; raises `BindError`."""
     listed = list(tensors)
     known = {name: tensor for tensor in listed for name in (long_name(tensor.key), shown[tensor.key])}
@@ -101,7 +101,7 @@ def load_values(path: str, tensors: Iterable[Tensor], shown: Mapping[Key, str]) 
         raise BindError(f"{path}: cannot be read as .npz: {error}") from None
 
 
-def _checked(path: str, name: str, tensor: Tensor, loaded: object) -> Array:
+def _checked(path: str, name: str, tensor: NamedTensor, loaded: object) -> Array:
     value, dtype = np.asarray(loaded), NUMPY_TYPES[tensor.dtype]
     if tensor.dtype == "bf16" and value.dtype == np.float32:
         value = value.astype(ml_dtypes.bfloat16)

@@ -2,7 +2,7 @@
 
 `aicf-tune` makes a lock of a finished plan, and passes after select-kernels change launches. An update writes casts too
 (persistent-weights), a product reads ahead (prefetch): that is another use, or another generated kernel, than select-kernels has
-seen. So the caller of the passes hands them through `Held`, and checks after the last.
+seen. So the caller of the passes hands them through `HeldLocks`, and checks after the last.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def lock_options(path: str) -> Mapping[str, str]:
 
 
 @dataclass
-class Held:
+class HeldLocks:
     """The locks that the passes of one run take, in their order."""
 
     paths: list[str] = field(default_factory=list[str])

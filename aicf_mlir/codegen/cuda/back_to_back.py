@@ -7,7 +7,7 @@ from aicf_mlir.codegen.cuda.back_to_back_bodies import BodyWriter, result_of
 from aicf_mlir.codegen.cuda.back_to_back_places import right_of
 from aicf_mlir.codegen.cuda.back_to_back_plan import (
     ROWS,
-    ChainPlan,
+    ChainSchedule,
     Fetch,
     is_scalar,
     outer_blocks,
@@ -63,7 +63,7 @@ def code(kernel: BackToBackKernel) -> Code:
     return Code(str(text), tuple(phases), workspace(kernel))
 
 
-def _plan(kernel: BackToBackKernel) -> ChainPlan:
+def _plan(kernel: BackToBackKernel) -> ChainSchedule:
     plan = plan_of(kernel)
     if isinstance(plan, str):
         raise ValueError(f"CUDA has no code for this chain: {plan}")
@@ -73,7 +73,7 @@ def _plan(kernel: BackToBackKernel) -> ChainPlan:
 class ChainWriter:
     """Prints the first phase: all rows, and the partial column sums of a block."""
 
-    def __init__(self, kernel: BackToBackKernel, plan: ChainPlan, text: Text):
+    def __init__(self, kernel: BackToBackKernel, plan: ChainSchedule, text: Text):
         self.kernel, self.plan, self.text = kernel, plan, text
         self.ragged = plan.ragged(kernel.rows)
         self.weights = dict(plan.weights)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable
 
 from aicf_mlir.codegen.cuda.access import pointer
-from aicf_mlir.codegen.cuda.back_to_back_plan import ChainPlan, Fetch, Flags, is_scalar
+from aicf_mlir.codegen.cuda.back_to_back_plan import ChainSchedule, Fetch, Flags, is_scalar
 from aicf_mlir.codegen.cuda.back_to_back_products import format_of
 from aicf_mlir.codegen.cuda.back_to_back_schedule import words
 from aicf_mlir.codegen.cuda.text import Scope, Text
@@ -19,7 +19,7 @@ from aicf_mlir.kernels.kernel import Kernel
 class BodyWriter:
     """Prints the bodies of links."""
 
-    def __init__(self, kernel: BackToBackKernel, plan: ChainPlan, text: Text):
+    def __init__(self, kernel: BackToBackKernel, plan: ChainSchedule, text: Text):
         self.kernel, self.plan, self.text = kernel, plan, text
         self.ragged = plan.ragged(kernel.rows)
         self.vectors = dict(plan.vectors)

@@ -54,7 +54,7 @@ class Flags:
 
 
 @dataclass(frozen=True)
-class ChainPlan:
+class ChainSchedule:
     """The schedule of a chain; it follows from the kernel alone."""
 
     warpgroups: int

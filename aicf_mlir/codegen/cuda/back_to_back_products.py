@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.cuda.back_to_back_plan import ChainPlan
+from aicf_mlir.codegen.cuda.back_to_back_plan import ChainSchedule
 from aicf_mlir.codegen.cuda.text import Text
 from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link
 
@@ -47,7 +47,7 @@ def products(text: Text, kernel: BackToBackKernel) -> None:
             text.add("aicf::chain::commit_products();")
 
 
-def outer_products(text: Text, kernel: BackToBackKernel, plan: ChainPlan) -> None:
+def outer_products(text: Text, kernel: BackToBackKernel, plan: ChainSchedule) -> None:
     """Write a function for each width of the right side: it adds the product of 64 columns of the left side and 64 rows."""
     element = kernel.element
     widths = dict.fromkeys(outer.result.shape[1] for outer in kernel.outers)

@@ -9,7 +9,7 @@ from functools import cache
 from aicf_mlir.codegen.cuda.back_to_back_places import lay_out, panels, ready
 from aicf_mlir.codegen.cuda.back_to_back_plan import (
     ROWS,
-    ChainPlan,
+    ChainSchedule,
     Fetch,
     Flags,
     is_scalar,
@@ -57,7 +57,7 @@ def flags_of(body: Body, argument: int) -> tuple[int, ...] | None:
 
 
 @cache
-def plan_of(kernel: BackToBackKernel) -> ChainPlan | str:
+def plan_of(kernel: BackToBackKernel) -> ChainSchedule | str:
     """The schedule, or the reason why there is none."""
     if fault := next(_faults(kernel), ""):
         return fault
@@ -141,7 +141,7 @@ def _registers(kernel: BackToBackKernel, shares: int) -> int:
     return widest + sum(map(size, kept)) + bits + sums + OTHER_REGISTERS
 
 
-def _lay_out(kernel: BackToBackKernel, warpgroups: int, alone: bool, divided: bool) -> ChainPlan:
+def _lay_out(kernel: BackToBackKernel, warpgroups: int, alone: bool, divided: bool) -> ChainSchedule:
     used = 0
     weights: list[tuple[int, int]] = []
     for number, link in enumerate(kernel.links):
@@ -176,7 +176,7 @@ def _lay_out(kernel: BackToBackKernel, warpgroups: int, alone: bool, divided: bo
         summed += count
         scratch = max(scratch, 0 if divided else 4 * count * (warpgroups - 1))
     flags, kept = _flags(kernel)
-    return ChainPlan(
+    return ChainSchedule(
         warpgroups,
         min(BLOCKS, -(-kernel.rows // (ROWS * warpgroups if divided else ROWS))),
         tuple(weights),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aicf_mlir.codegen.cuda.access import begin, pointer
-from aicf_mlir.codegen.cuda.back_to_back_plan import ChainPlan, outer_registers, sum_registers
+from aicf_mlir.codegen.cuda.back_to_back_plan import ChainSchedule, outer_registers, sum_registers
 from aicf_mlir.codegen.cuda.scalars import stored
 from aicf_mlir.codegen.cuda.text import Text
 from aicf_mlir.ir.element_types import NARROW
@@ -14,7 +14,7 @@ STRANDS = 8
 """Threads that add a column of the partial sums."""
 
 
-def hand_on(text: Text, kernel: BackToBackKernel, plan: ChainPlan) -> None:
+def hand_on(text: Text, kernel: BackToBackKernel, plan: ChainSchedule) -> None:
     """Add the sums of all threads of the block, in an order that is always the same, and write them."""
     if not plan.summed:
         return
@@ -53,12 +53,12 @@ def hand_on(text: Text, kernel: BackToBackKernel, plan: ChainPlan) -> None:
         _hand_on_outer(text, plan, number, outer)
 
 
-def block_of(share: str, plan: ChainPlan) -> str:
+def block_of(share: str, plan: ChainSchedule) -> str:
     """The block of 64 rows of an outer product that is the `share`th of a warpgroup."""
     return f"({share} * {plan.shares} + warp / 4)" if plan.divided else share
 
 
-def _hand_on_outer(text: Text, plan: ChainPlan, number: int, outer: Outer) -> None:
+def _hand_on_outer(text: Text, plan: ChainSchedule, number: int, outer: Outer) -> None:
     """Add an outer product's sums of all warpgroups, the first one's first, and write them."""
     n, k = outer.result.shape
     start = f"static_cast<float*>(workspace) + blockIdx.x * {plan.summed} + {plan.outer_starts[number]}"
@@ -90,7 +90,7 @@ def _hand_on_outer(text: Text, plan: ChainPlan, number: int, outer: Outer) -> No
         each(write)
 
 
-def add_partial_sums(text: Text, kernel: BackToBackKernel, plan: ChainPlan) -> None:
+def add_partial_sums(text: Text, kernel: BackToBackKernel, plan: ChainSchedule) -> None:
     """Write the second phase: each strand adds blocks with a fixed stride, then the strands are added in order."""
     begin(text)
     text.add(

@@ -152,7 +152,7 @@ def small_map(kernel: Kernel) -> Code:
 
 
 @dataclass(frozen=True)
-class Group:
+class EqualMembers:
     """The members of one text, and the number of their first block."""
 
     kernel: Kernel
@@ -166,19 +166,19 @@ class Group:
         return self.part.blocks * len(self.members)
 
 
-def groups_of(kernel: HorizontalKernel) -> list[Group]:
+def groups_of(kernel: HorizontalKernel) -> list[EqualMembers]:
     """The groups of all members by their texts, in the order of their blocks; SelectionError for one that cannot be a member."""
     order = sorted(
         range(len(kernel.parts)), key=lambda n: (ORDER.index(kernel.parts[n].kind), kernel.parts[n].id, n)
     )
-    found: list[Group] = []
+    found: list[EqualMembers] = []
     first = 0
     for _, numbers in groupby(order, key=lambda n: kernel.parts[n].id):
         same = tuple(numbers)
         part = part_of(kernel.parts[same[0]])
         if isinstance(part, str):
             raise SelectionError(f"member {same[0]} of a together: {part}")
-        found.append(Group(kernel.parts[same[0]], part, same, first))
+        found.append(EqualMembers(kernel.parts[same[0]], part, same, first))
         first += found[-1].blocks
     return found
 
@@ -213,7 +213,7 @@ def code(kernel: HorizontalKernel) -> Code:
     return Code(f"{device_code}\n{text}", (phase,), one_table=True)
 
 
-def _function(text: Text, number: int, group: Group, ahead: bool) -> None:
+def _function(text: Text, number: int, group: EqualMembers, ahead: bool) -> None:
     """Write the function of a member's blocks; with `ahead` each member of the kernel waits itself for the previous launch."""
     part = group.part
     with text.block(f"namespace part{number}", "}"):
@@ -228,7 +228,7 @@ def _function(text: Text, number: int, group: Group, ahead: bool) -> None:
         text.add(part.body.rstrip("\n"), "}")
 
 
-def _call(text: Text, kernel: HorizontalKernel, number: int, group: Group) -> None:
+def _call(text: Text, kernel: HorizontalKernel, number: int, group: EqualMembers) -> None:
     """Write the call for the member that this block belongs to."""
     member, many = kernel.members[group.members[0]], len(group.members)
     text.add(f"const unsigned block = blockIdx.x - {group.first}u;")

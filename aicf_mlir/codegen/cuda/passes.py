@@ -19,7 +19,7 @@ REMADE = ("scalar.index", "arith.constant")
 
 
 @dataclass(frozen=True)
-class Pass:
+class Walk:
     """The purpose of one walk over the elements."""
 
     reductions: tuple[int, ...]
@@ -38,7 +38,7 @@ class Pass:
 class Passes:
     """All walks over the elements, and the last use of each value."""
 
-    passes: tuple[Pass, ...]
+    passes: tuple[Walk, ...]
     held: Mapping[int, int]
     """For each value that a later pass needs: the last pass that uses it."""
     made: Mapping[int, int]
@@ -62,7 +62,7 @@ def plan_passes(kernel: Kernel, hold: bool, fed: Sequence[int] = ()) -> Passes:
     targets = [[*arguments[p], *(body.results[n] for n in written[p]), *feeding[p]] for p in range(count)]
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    passes: list[Pass] = []
+    passes: list[Walk] = []
     for p in range(count):
         there: set[int] = set()
         if hold:
@@ -74,7 +74,7 @@ def plan_passes(kernel: Kernel, hold: bool, fed: Sequence[int] = ()) -> Passes:
             if wide[value]:
                 first.setdefault(value, p)
         passes.append(
-            Pass(
+            Walk(
                 tuple(reductions[p]),
                 tuple(written[p]),
                 tuple(feeding[p]),

@@ -27,7 +27,7 @@ from aicf_mlir.codegen.cuda.access import (
     varying,
     width,
 )
-from aicf_mlir.codegen.cuda.passes import Pass, Passes, plan_passes, registers
+from aicf_mlir.codegen.cuda.passes import Passes, Walk, plan_passes, registers
 from aicf_mlir.codegen.cuda.scalars import STORED, TYPES, stored
 from aicf_mlir.codegen.cuda.text import Scope, Text, reduction
 from aicf_mlir.ir.body import is_table
@@ -256,7 +256,7 @@ class RowWriter:
             with text.block("" if plan.vectors % plan.lanes == 0 else f"if (c < {plan.vectors}u)"):
                 yield find(text, plan.columns, "c", "e", kind, plan.width)
 
-    def _pass(self, number: int, item: Pass) -> None:
+    def _pass(self, number: int, item: Walk) -> None:
         """Emit one walk over the row, and the reductions that it feeds."""
         text, kernel, made = self.text, self.kernel, self.passes.made
         keep = [v for v in item.computed if v >= len(kernel.operands) and made.get(v) == number]
@@ -271,7 +271,7 @@ class RowWriter:
                 self._elements(number, item, keep, place)
         self._combine(item.reductions)
 
-    def _elements(self, number: int, item: Pass, keep: list[int], place: Coordinates) -> None:
+    def _elements(self, number: int, item: Walk, keep: list[int], place: Coordinates) -> None:
         """Write the arithmetic of a pass on one vector."""
         text, kernel, plan = self.text, self.kernel, self.plan
         kept = {*self.early, *self.passes.held, *self.fixed}

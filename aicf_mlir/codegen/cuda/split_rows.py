@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from aicf_mlir.codegen.cuda.access import Coordinates, signature
 from aicf_mlir.codegen.cuda.columns import places, reductions
-from aicf_mlir.codegen.cuda.passes import Pass
+from aicf_mlir.codegen.cuda.passes import Walk
 from aicf_mlir.codegen.cuda.rows import THREADS, WARP, RowSchedule, RowWriter
 from aicf_mlir.codegen.cuda.rows import schedule as whole_rows
 from aicf_mlir.codegen.cuda.text import Text, reduction
@@ -100,7 +100,7 @@ class SumWriter(RowWriter):
         super().__init__(kernel, plan, text)
         self.count = count
 
-    def _pass(self, number: int, item: Pass) -> None:
+    def _pass(self, number: int, item: Walk) -> None:
         starts, _ = places(self.kernel, self.count * self.plan.count)
         where = dict(zip(reductions(self.kernel), starts, strict=True))
         for value in item.reductions:

@@ -45,7 +45,7 @@ class PlacedKernel:
 
 
 @dataclass(frozen=True)
-class Parts:
+class ChainParts:
     """The parts of a chain, and the addresses of its values."""
 
     kernel: BackToBackKernel
@@ -162,13 +162,13 @@ class Parts:
 
 def chain_workspace(kernel: BackToBackKernel, workspace: Callable[[Kernel], int]) -> int:
     """The bytes for values that are not written, plus the largest workspace that a part needs."""
-    parts = Parts(kernel)
+    parts = ChainParts(kernel)
     return parts.offsets[SCRATCH] + max(workspace(part.kernel) for part in parts)
 
 
 def chain_code(kernel: BackToBackKernel, generate: Generate, size: int) -> Code:
     """The phases of all parts, one after the other; `size` is that of the workspace."""
-    parts = Parts(kernel)
+    parts = ChainParts(kernel)
     texts: dict[str, list[str]] = {}
     shared: set[str] = set()
     phases: list[Phase] = []

@@ -23,7 +23,7 @@ STACK = 65536
 
 
 @dataclass
-class Pass:
+class RowWalk:
     """One walk over a row."""
 
     rows: list[Reduction] = field(default_factory=list[Reduction])
@@ -52,7 +52,7 @@ class Pass:
 class RowPlan:
     """The work of each pass, and the places where values wait."""
 
-    passes: tuple[Pass, ...]
+    passes: tuple[RowWalk, ...]
     homes: dict[int, int]
     """For each kept value that waits in the memory of a result, that result; others have memory of their own."""
     outers: tuple[Axis, ...]
@@ -83,7 +83,7 @@ def row_plan(kernel: Kernel, fed: tuple[int, ...] = ()) -> RowPlan:
     whole = [number for number in range(len(body.results)) if kernel.is_whole(number)]
     rows = reductions(kernel)
     last = max([stages[row.term] for row in rows] + [stages[body.results[n]] for n in whole], default=-1)
-    passes = [Pass() for _ in range(max(last + 1, int(bool(fed))))]
+    passes = [RowWalk() for _ in range(max(last + 1, int(bool(fed))))]
     if fed:
         passes[0].fed = fed
     for row in rows:
@@ -96,7 +96,7 @@ def row_plan(kernel: Kernel, fed: tuple[int, ...] = ()) -> RowPlan:
     return RowPlan(tuple(passes), _homes(kernel, passes), *reduced_axes(kernel))
 
 
-def _keep(kernel: Kernel, passes: list[Pass]) -> None:
+def _keep(kernel: Kernel, passes: list[RowWalk]) -> None:
     """Find the transcendental values that more than one pass needs."""
     body = kernel.body
     first: dict[int, int] = {}
@@ -126,7 +126,7 @@ def _keep(kernel: Kernel, passes: list[Pass]) -> None:
         one.saved.sort()
 
 
-def _homes(kernel: Kernel, passes: list[Pass]) -> dict[int, int]:
+def _homes(kernel: Kernel, passes: list[RowWalk]) -> dict[int, int]:
     """A result for each kept value that can wait in its memory until it is written."""
     body, (_, inner) = kernel.body, reduced_axes(kernel)
     found: dict[int, int] = {}
@@ -234,7 +234,7 @@ class RowWriter:
     def feed(self, point: Point, fed: tuple[int, ...], outer: str) -> None:
         """Add the values `fed` of a point to column sums; `outer` counts the outer reduced axes."""
 
-    def _pass(self, row: Point, one: Pass, ahead: bool) -> list[Value]:
+    def _pass(self, row: Point, one: RowWalk, ahead: bool) -> list[Value]:
         plan, function, kernel = self.plan, self.function, self.kernel
         totals = [reduction.start(reduction.total_type) for reduction in one.rows]
 

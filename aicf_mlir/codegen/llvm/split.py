@@ -26,7 +26,7 @@ SLOT = 8
 
 
 @dataclass(frozen=True)
-class Split:
+class RowSplit:
     """A row in parts: of the inner axis if that is long, else of whole stretches of it."""
 
     plan: RowPlan
@@ -48,7 +48,7 @@ class Split:
         return self.plan.passes[0].rows
 
 
-def split_of(kernel: Kernel) -> Split | None:
+def split_of(kernel: Kernel) -> RowSplit | None:
     """The split of rows; None if they are not split."""
     plan = row_plan(kernel)
     one_level = len(plan.passes) == 1
@@ -56,15 +56,15 @@ def split_of(kernel: Kernel) -> Split | None:
         return None
     outers = prod(axis.size for axis in plan.outers)
     chunks = -(-plan.inner.size // BLOCK)
-    return Split(plan, outers, chunks, -(-BLOCK // plan.inner.size))
+    return RowSplit(plan, outers, chunks, -(-BLOCK // plan.inner.size))
 
 
-def split_workspace(kernel: Kernel, split: Split) -> int:
+def split_workspace(kernel: Kernel, split: RowSplit) -> int:
     """Bytes of the partial results."""
     return prod(kernel.kept) * split.parts * len(split.rows) * SLOT
 
 
-def split_phases(kernel: Kernel, split: Split) -> list[tuple[Phase, Function]]:
+def split_phases(kernel: Kernel, split: RowSplit) -> list[tuple[Phase, Function]]:
     """The phase that reduces parts, and the one that combines them."""
     rows = prod(kernel.kept)
     first, second = Function(), Function()
@@ -78,7 +78,7 @@ def split_phases(kernel: Kernel, split: Split) -> list[tuple[Phase, Function]]:
     ]
 
 
-def _slot(function: Function, split: Split, part: str, number: int) -> str:
+def _slot(function: Function, split: RowSplit, part: str, number: int) -> str:
     """The address of a partial result of part number `part`, counted over all rows."""
     index = function.add(function.multiply(part, len(split.rows)), number)
     return function.pointer("%workspace", "i64", index)
@@ -90,7 +90,7 @@ def _placed(function: Function, kernel: Kernel, row: str) -> LoopPosition:
     return LoopPosition.origin(kernel).moved(function, kernel, kept, at)
 
 
-def _write_parts(function: Function, kernel: Kernel, split: Split) -> None:
+def _write_parts(function: Function, kernel: Kernel, split: RowSplit) -> None:
     plan, rows = split.plan, split.rows
     lanes = lanes_for(kernel, plan.inner.size, LANES)
     roots = plan.passes[0].roots(kernel)
@@ -126,7 +126,7 @@ def _write_parts(function: Function, kernel: Kernel, split: Split) -> None:
     function.loop("%begin", "%end", 1, [], item)
 
 
-def _write_rows(function: Function, kernel: Kernel, split: Split) -> None:
+def _write_rows(function: Function, kernel: Kernel, split: RowSplit) -> None:
     rows = split.rows
 
     def item(index: str, carried: list[Value]) -> list[Value]:

@@ -28,7 +28,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PlanComparison:
     """The comparison of a plan with the step's own."""
 
     text: tuple[str, ...]
@@ -41,11 +41,11 @@ class Comparison:
     """The places of the launches in the step's own plan, by symbol."""
 
     @staticmethod
-    def of(own: ModuleOp, plan: ModuleOp) -> Comparison:
+    def of(own: ModuleOp, plan: ModuleOp) -> PlanComparison:
         """The comparison of `plan` with `own`; both are valid, with results of the same roles and names."""
         expected, got = Formulas(own), Formulas(plan)
         known = set(expected.launches.values())
-        return Comparison(
+        return PlanComparison(
             tuple(differences(own, plan)),
             tuple(
                 f"{role} {name!r}"

@@ -18,7 +18,7 @@ from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry
-from aicf_mlir.ir.layouts import Layout, Parts
+from aicf_mlir.ir.layouts import Layout, WrittenLayouts
 from aicf_mlir.ir.registry import Use
 from aicf_mlir.ir.roles import READ_ONLY_ROLES, RETURNED_ROLES, UNDEFINED_ROLES, UPDATED_ROLES
 
@@ -130,7 +130,7 @@ def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> N
     """
     writer: dict[str, LaunchOp] = {}
     lost: dict[str, LaunchOp] = {}
-    parts: dict[str, Parts] = {}
+    parts: dict[str, WrittenLayouts] = {}
     """The written parts so far of the slots that are written part by part."""
     for launch in launches:
         read = {slots[name].root for name in launch.reads}
@@ -146,7 +146,7 @@ def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> N
             slot, root = slots[name], slots[slots[name].root]
             if slot.layout is not None or root.symbol in parts:
                 if root.symbol not in parts:
-                    parts[root.symbol] = Parts([_layout(root)] if root.symbol in writer else [])
+                    parts[root.symbol] = WrittenLayouts([_layout(root)] if root.symbol in writer else [])
                 apart = not parts[root.symbol].meets(_layout(slot))
                 parts[root.symbol].add(_layout(slot))
                 if apart:
@@ -187,7 +187,7 @@ def check_written(
     launches: Sequence[LaunchOp],
     slots: Mapping[str, SlotOp],
     writer: Mapping[str, LaunchOp],
-    parts: Mapping[str, Parts],
+    parts: Mapping[str, WrittenLayouts],
 ) -> None:
     """Check that every result has a value in the end, and every temporary a use."""
     used = {slots[name].root for launch in launches for name in launch.touched}

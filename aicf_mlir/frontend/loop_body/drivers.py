@@ -21,7 +21,7 @@ from aicf_mlir.frontend.source import quoted, trace_error
 ALIVE = "it is alive in the compiled step: leave it to opt.step(), or return it"
 
 
-class Group(dict[str, Any]):
+class ShownGroup(dict[str, Any]):
     """A param group that shows a body its parameters, and numbers with their values after the step."""
 
     def __init__(self, group: Mapping[str, Any], number: Callable[[Callable[[], Any], str], Number]):
@@ -82,7 +82,7 @@ class Drivers:
         try:
             for name, optimizer in self._optimizers.items():
                 number = partial(self._number, optimizer)
-                groups = [Group(group, number) for group in optimizer.param_groups]
+                groups = [ShownGroup(group, number) for group in optimizer.param_groups]
                 params = [param for group in optimizer.param_groups for param in group["params"]]
                 _limit(name, optimizer, self._verbs(name, optimizer, params, groups))
             for name, scheduler in self._schedulers.items():
@@ -107,7 +107,7 @@ class Drivers:
         name: str,
         optimizer: torch.optim.Optimizer,
         params: list[torch.Tensor],
-        groups: list[Group],
+        groups: list[ShownGroup],
     ) -> dict[str, Any]:
         is_described = is_librarys(type(optimizer).step)
 

@@ -136,14 +136,14 @@ def as_list(tensor: torch.Tensor) -> Any:
     return [as_list(each) for each in tensor] if tensor.dim() else tensor.item()
 
 
-class Reads(TorchFunctionMode):
+class NumberReads(TorchFunctionMode):
     """The tensors from which the code inside reads numbers, in the order in which a trace sees them: it runs no optimizer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tensors: list[torch.Tensor] = []
 
-    def __enter__(self) -> Reads:
+    def __enter__(self) -> NumberReads:
         setattr(torch.Tensor, "tolist", as_list)  # noqa: B010 - which C does unseen, and a trace element by element
         return super().__enter__()
 

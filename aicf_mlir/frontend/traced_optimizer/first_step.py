@@ -41,7 +41,7 @@ class Different(Exception):
 
 
 @dataclass
-class Comparison:
+class GraphComparison:
     """A comparison of the first step `first` with the step `later`, whose states are called `keys` in the order of its
     inputs.
     """

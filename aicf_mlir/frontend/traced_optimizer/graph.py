@@ -12,14 +12,14 @@ from torch.fx import Node
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.places import Places
+from aicf_mlir.frontend.places import TracedPlaces
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_errors import explained
 from aicf_mlir.frontend.traced_optimizer.functional import without_writes
 from aicf_mlir.frontend.traced_optimizer.numbers import Condition, LiveNumber, TracedCalls, python_functions
 from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings
-from aicf_mlir.frontend.traced_optimizer.shadow import Run, run_double, step_line
+from aicf_mlir.frontend.traced_optimizer.shadow import ShadowRun, run_double, step_line
 from aicf_mlir.ir.locations import SourceLocation
 
 StateKey = tuple[int, str]
@@ -67,7 +67,7 @@ class OptimizerModule(torch.nn.Module):
         self.count = sum(map(len, members))
         """The number of parameters."""
         self.record = Record()
-        self.places = Places()
+        self.places = TracedPlaces()
         """The places that the step has visited."""
 
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -129,7 +129,7 @@ class OptimizerModule(torch.nn.Module):
             step_line(self.optimizer),
         )
 
-    def _refuse_foreign(self, run: Run, params: Sequence[torch.Tensor]) -> None:
+    def _refuse_foreign(self, run: ShadowRun, params: Sequence[torch.Tensor]) -> None:
         known = {id(param) for param in params}
         for owner in run.state:
             if id(owner) not in known:

@@ -46,7 +46,7 @@ class AskedGroup(dict[str, Any]):
 
 
 @dataclass
-class Run:
+class ShadowRun:
     """The data that one run of the double has left."""
 
     groups: list[dict[str, Any]]
@@ -61,13 +61,13 @@ def run_double(
     optimizer: torch.optim.Optimizer,
     groups: Sequence[Mapping[str, Any]],
     state: Mapping[torch.Tensor, Mapping[str, Any]],
-) -> Run:
+) -> ShadowRun:
     """Take a step of a double with these param groups and this state. Raises TraceError for a step that changes more."""
     entries: dict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
     entries |= {owner: dict(kept) for owner, kept in state.items()}
     missed: list[dict[str, None]] = [{} for _ in groups]
     asked: list[dict[str, Any]] = [AskedGroup(*each) for each in zip(groups, missed, strict=True)]
-    run = Run(asked, entries, missed=missed)
+    run = ShadowRun(asked, entries, missed=missed)
     double, own = _double(optimizer, run.attributes)
     own |= {"param_groups": run.groups, "state": run.state}
     before = [dict(group) for group in run.groups]

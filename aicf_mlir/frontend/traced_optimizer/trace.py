@@ -16,13 +16,13 @@ from torch.fx import Node
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
-from aicf_mlir.dialects.optimizer_groups import Group
+from aicf_mlir.dialects.optimizer_groups import ParamGroup
 from aicf_mlir.errors import BindError, GuardError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read
 from aicf_mlir.frontend.source import trace_error
-from aicf_mlir.frontend.traced_optimizer.first_step import Comparison, Initial, StateKey
+from aicf_mlir.frontend.traced_optimizer.first_step import GraphComparison, Initial, StateKey
 from aicf_mlir.frontend.traced_optimizer.graph import Number, OptimizerGraph, OptimizerModule, export_step
 from aicf_mlir.frontend.traced_optimizer.importer import Argument, UpdateImporter
 from aicf_mlir.frontend.traced_optimizer.numbers import Condition
@@ -42,7 +42,7 @@ class OptimizerTrace:
 
     function: func.FuncOp
     """The private function that a step applies to parameters and states."""
-    groups: list[Group]
+    groups: list[ParamGroup]
     optimizer: torch.optim.Optimizer
     first_group: int
     """The number of its first param group among all groups of the step."""
@@ -138,7 +138,7 @@ def trace_optimizer(
         for key, is_number in states
     ]
     later = _export(optimizer, members, settings, states, [*like, *tensors, *numbers], fallback)
-    comparison = Comparison(first, later, keys)
+    comparison = GraphComparison(first, later, keys)
     beginnings = comparison.run()
 
     located = dict(zip(_slots(settings), _numbers_read(later, len(keys)), strict=True))
@@ -150,7 +150,7 @@ def trace_optimizer(
         )
         for each, inside in zip(settings, members, strict=True)
     ]
-    groups = [Group(rule(type(optimizer).__name__, function, kept), tuple(kept)) for rule, kept in rules]
+    groups = [ParamGroup(rule(type(optimizer).__name__, function, kept), tuple(kept)) for rule, kept in rules]
 
     def build(graph: OptimizerGraph) -> func.FuncOp:
         return UpdateImporter(graph, arguments, function, device).run()

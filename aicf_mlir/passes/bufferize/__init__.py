@@ -50,7 +50,7 @@ from aicf_mlir.ir.signature import (
 from aicf_mlir.ir.tensor_op import tensor_type
 from aicf_mlir.passes.bufferize.skips import skippable_ops
 from aicf_mlir.passes.bufferize.slots import SlotTable
-from aicf_mlir.passes.bufferize.uses import Uses
+from aicf_mlir.passes.bufferize.uses import LastUses
 from aicf_mlir.passes.select_kernels import TARGET
 
 CHECKS = (kernel.CheckIndexOp, kernel.CheckFiniteOp)
@@ -76,7 +76,7 @@ class Bufferizer:
         self.function = function
         self.terminator = return_op(function)
         self.target = target_of(function)
-        self.uses = Uses(function, Selection(function.parent_op(), self.target))
+        self.uses = LastUses(function, Selection(function.parent_op(), self.target))
         self.names = printed_names(function)
         self.table = SlotTable()
         self.slot_of: dict[SSAValue, SlotOp] = {}

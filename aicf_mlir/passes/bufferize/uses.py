@@ -17,7 +17,7 @@ from aicf_mlir.ir.layouts import shares_block
 NEVER, AT_THE_END = -1, sys.maxsize
 
 
-class Uses:
+class LastUses:
     """The last read of every owner of memory, also through reshapes, views and parts of joins, which own none."""
 
     def __init__(self, function: FuncOp, selection: Selection):

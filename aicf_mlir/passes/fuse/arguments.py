@@ -15,7 +15,7 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.kernels.segments import steps_of
 from aicf_mlir.passes.fuse.loops.emit import erase_unread
-from aicf_mlir.passes.fuse.loops.members import Member, member_of
+from aicf_mlir.passes.fuse.loops.members import LoopMember, member_of
 from aicf_mlir.passes.fuse.segments import (
     Kind,
     SegmentFusion,
@@ -32,7 +32,7 @@ from aicf_mlir.passes.fuse.updating import is_loop
 def fuse_arguments(function: FuncOp, bodies: Bodies, most: int) -> None:
     """Write launches over many tensors where maps of arguments have one body, with `most` bytes of further memory each."""
     fusion = SegmentFusion(function, bodies, most)
-    kinds: dict[Kind, list[Member]] = {}
+    kinds: dict[Kind, list[LoopMember]] = {}
     for op in fusion.ops:
         member = member_of(op, bodies) if is_loop(op) else None
         if member is not None and is_candidate(member) and is_of_arguments(member):
@@ -44,16 +44,16 @@ def fuse_arguments(function: FuncOp, bodies: Bodies, most: int) -> None:
     erase_unread(function.body.block)
 
 
-def is_of_arguments(member: Member) -> bool:
+def is_of_arguments(member: LoopMember) -> bool:
     """True if `member` reads arguments of the function, and nothing else."""
     return all(isinstance(access.root.owner, Block) for access in member.operands)
 
 
-def free(fusion: SegmentFusion, members: list[Member], most: int) -> list[Member]:
+def free(fusion: SegmentFusion, members: list[LoopMember], most: int) -> list[LoopMember]:
     """The members that may move to the place of the first one, for at most `most` bytes of further memory."""
     first, last = (fusion.position[members[at].op] for at in (0, -1))
     ops, further = {member.op for member in members}, 0
-    found: list[Member] = []
+    found: list[LoopMember] = []
     for member in members:
         between = fusion.ops[first : fusion.position[member.op]]
         moves = any(
@@ -75,9 +75,9 @@ def is_read_behind(fusion: SegmentFusion, op: Operation, place: int) -> bool:
     )
 
 
-def alike(members: list[Member]) -> list[Member]:
+def alike(members: list[LoopMember]) -> list[LoopMember]:
     """The members that one text walks together with the first."""
-    found: list[Member] = []
+    found: list[LoopMember] = []
     steps: list[set[int]] = []
     for member in members:
         own = [steps_of(layout_of(access)) for access in member.operands]

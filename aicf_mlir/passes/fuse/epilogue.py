@@ -30,7 +30,7 @@ from aicf_mlir.passes.fuse.library import NO_EPILOGUE, Library
 from aicf_mlir.passes.fuse.loops.cluster import MOST_LINES
 from aicf_mlir.passes.fuse.loops.emit import operand_at, type_of
 from aicf_mlir.passes.fuse.loops.fit import is_same
-from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, member_of
+from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, constant_of, member_of
 from aicf_mlir.passes.fuse.missed import read_by
 from aicf_mlir.passes.fuse.product import attributes_of_product
 from aicf_mlir.passes.fuse.rounding import as_read, element_of
@@ -64,12 +64,12 @@ class EpilogueFusion:
                 notes = [(product, "the product"), *read_by(readers)]
                 remark(op, f"is not fused into {product.name}: {reason}", *notes)
 
-    def is_reduced(self, member: Member) -> bool:
+    def is_reduced(self, member: LoopMember) -> bool:
         """True if only reductions read `member`: one of them will compute it where it reads the product."""
         readers = [member_of(op, self.bodies) for result in member.results for op in readers_of(result)]
         return all(reader is not None and reader.kind != "map" for reader in readers)
 
-    def fuse(self, member: Member) -> list[tuple[KernelOp, str, Sequence[Operation]]]:
+    def fuse(self, member: LoopMember) -> list[tuple[KernelOp, str, Sequence[Operation]]]:
         """Write `member` into a product that takes it; else return the reason for each product, and the ops that read its
         values early.
         """
@@ -96,13 +96,13 @@ class EpilogueFusion:
                 tried.append((product, "one kernel does not hold so many operands and results", ()))
         return tried
 
-    def products(self, member: Member) -> list[KernelOp]:
+    def products(self, member: LoopMember) -> list[KernelOp]:
         """The products that `member` reads, the latest first."""
         owners = {access.root.owner: None for access in member.operands if access.layout is not None}
         found = [op for op in owners if isinstance(op, PRODUCTS) and op.kernel_id is None]
         return sorted(found, key=lambda op: -self.position[op])
 
-    def stands_at_product(self, product: KernelOp, member: Member, own: Epilogue) -> bool:
+    def stands_at_product(self, product: KernelOp, member: LoopMember, own: Epilogue) -> bool:
         """True if all other operands of `member` are made before the product."""
         others = [access.root for access in member.operands if access.root not in own.results]
         return all(self.made(root) < self.position[product] for root in others)
@@ -112,7 +112,7 @@ class EpilogueFusion:
         op = root.owner
         return -1 if isinstance(op, Block | kernel.ConstantOp) else self.position[op]
 
-    def early_readers(self, product: KernelOp, member: Member, own: Epilogue) -> list[Operation]:
+    def early_readers(self, product: KernelOp, member: LoopMember, own: Epilogue) -> list[Operation]:
         """The ops that read values of `product` before `member` while the launch cannot stand at the product."""
         if self.stands_at_product(product, member, own):
             return []
@@ -120,7 +120,7 @@ class EpilogueFusion:
         readers = dict.fromkeys(reader for result in product.results for reader in readers_of(result))
         return [reader for reader in readers if self.position.get(reader, end) < end]
 
-    def join(self, product: KernelOp, own: Epilogue, member: Member) -> bool:
+    def join(self, product: KernelOp, own: Epilogue, member: LoopMember) -> bool:
         """Write both as one launch, and have all readers read its results; False if one kernel does not hold it."""
         accesses: list[Access] = []
         for access in (*own.operands, *member.operands):
@@ -168,7 +168,7 @@ class EpilogueFusion:
     def launch(
         self,
         product: KernelOp,
-        member: Member,
+        member: LoopMember,
         body: Body,
         accesses: Sequence[Access],
         values: Sequence[SSAValue],
@@ -236,7 +236,7 @@ def fuse_epilogues(function: FuncOp, bodies: Bodies, library: Library, last: boo
     EpilogueFusion(function, bodies, library).run(last)
 
 
-def reads_elements(member: Member, own: Epilogue) -> bool:
+def reads_elements(member: LoopMember, own: Epilogue) -> bool:
     """True if `member` reads the elements of the product in place."""
     read = [access.layout for access in member.operands if access.root in own.results]
     return all(layout is not None and is_same(layout, member.domain) for layout in read)
@@ -251,7 +251,7 @@ def readers_of(value: SSAValue) -> Iterator[Operation]:
             yield use.operation
 
 
-def body_name(product: KernelOp, member: Member) -> str:
+def body_name(product: KernelOp, member: LoopMember) -> str:
     """The name of the body: after the epilogue so far, and the map."""
     before = [product.body_symbol] if isinstance(product, GeneratedOp) else []
     before += ["bias"] if product.ins.get("bias") else []

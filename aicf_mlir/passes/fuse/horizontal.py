@@ -36,7 +36,7 @@ LOOK_BACK = 4
 
 
 @dataclass(eq=False)
-class Group:
+class LaunchGroup:
     """Launches that become one, at the place `anchor`."""
 
     ops: list[KernelOp]
@@ -60,7 +60,7 @@ class HorizontalFusion:
 
     def run(self) -> None:
         """Write the launches."""
-        groups: list[Group] = []
+        groups: list[LaunchGroup] = []
         for op in self.ops:
             if isinstance(op, GeneratedOp) and (blocks := self.blocks_of(op)):
                 self.place(op, blocks, groups)
@@ -78,7 +78,7 @@ class HorizontalFusion:
         self.kernels[op] = found
         return part.blocks if part.blocks <= MOST_BLOCKS else 0
 
-    def place(self, op: KernelOp, blocks: int, groups: list[Group]) -> None:
+    def place(self, op: KernelOp, blocks: int, groups: list[LaunchGroup]) -> None:
         """Place a launch in the latest group that takes it, or in one of its own."""
         at = self.position[op]
         for group in reversed(groups[-LOOK_BACK:]):
@@ -92,9 +92,9 @@ class HorizontalFusion:
             group.blocks += blocks
             self.position[op] = group.anchor
             return
-        groups.append(Group([op], at, blocks))
+        groups.append(LaunchGroup([op], at, blocks))
 
-    def stands(self, ops: Iterable[KernelOp], group: Group, place: int) -> bool:
+    def stands(self, ops: Iterable[KernelOp], group: LaunchGroup, place: int) -> bool:
         """True if launches may stand at a place of the text, as parts of a group."""
         for op in ops:
             made = (self.made(value) for value in op.operands)
@@ -118,7 +118,7 @@ class HorizontalFusion:
                     return False
         return True
 
-    def where(self, reader: Operation, group: Group) -> int:
+    def where(self, reader: Operation, group: LaunchGroup) -> int:
         """The place of a reader of a group; a reader within the group counts as never after it."""
         return -1 if reader in group.ops else self.position[reader]
 
@@ -140,13 +140,13 @@ class HorizontalFusion:
                 found.setdefault(op, []).append(self.function.args[index.updated_by(label)[0]])
         yield from found.items()
 
-    def move(self, group: Group, place: int) -> None:
+    def move(self, group: LaunchGroup, place: int) -> None:
         """Move a group further down."""
         group.anchor = place
         for op in group.ops:
             self.position[op] = place
 
-    def write(self, group: Group) -> None:
+    def write(self, group: LaunchGroup) -> None:
         """Write one launch in place of these, after the views that it reads."""
         anchor = self.ops[group.anchor]
         seen: dict[SSAValue, SSAValue] = {}

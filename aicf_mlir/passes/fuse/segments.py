@@ -28,7 +28,7 @@ from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.kernels.segments import MOST_ADDRESSES, steps_of
 from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
-from aicf_mlir.passes.fuse.loops.members import Access, Member, member_of
+from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, member_of
 from aicf_mlir.passes.fuse.updating import updating
 from aicf_mlir.passes.fuse.views import sink
 
@@ -51,7 +51,7 @@ LAUNCH_OF = {"map": kernel.MultiTensorMapOp, "rowwise": kernel.MultiTensorRowwis
 class Batch:
     """Maps that become one launch, at the place of its member `anchor`."""
 
-    members: list[Member]
+    members: list[LoopMember]
     anchor: int
     steps: list[set[int]]
     """The steps of each operand: the union of `steps_of` for all members."""
@@ -87,7 +87,7 @@ class SegmentFusion:
         if batches:
             erase_unread(self.block)
 
-    def place(self, member: Member, batches: list[Batch]) -> None:
+    def place(self, member: LoopMember, batches: list[Batch]) -> None:
         """Place a member in the latest batch that takes it, or in one of its own."""
         at, steps = self.position[member.op], [steps_of(layout_of(access)) for access in member.operands]
         for batch in reversed(batches[-LOOK_BACK:]):
@@ -113,7 +113,7 @@ class SegmentFusion:
         self.batch_of[member.op] = own = Batch([member], at, steps, self.further_bytes(member, at))
         batches.append(own)
 
-    def is_made_before(self, member: Member, place: int) -> bool:
+    def is_made_before(self, member: LoopMember, place: int) -> bool:
         """True if all operands of `member` exist before this place."""
         return all(self.made(access.root) < place for access in member.operands)
 
@@ -122,7 +122,7 @@ class SegmentFusion:
         op = root.owner
         return -1 if isinstance(op, Block | kernel.ConstantOp) else self.position[op]
 
-    def further_bytes(self, member: Member, place: int) -> int:
+    def further_bytes(self, member: LoopMember, place: int) -> int:
         """The bytes of its results at this place that are neither returned nor in memory that it is the last to read."""
         made = sum(bytes_of(result) for result in member.op.results if not is_returned(result))
         free = 0
@@ -144,7 +144,7 @@ class SegmentFusion:
         for member in batch.members:
             self.position[member.op] = place
 
-    def write(self, members: Sequence[Member], anchor: Operation) -> None:
+    def write(self, members: Sequence[LoopMember], anchor: Operation) -> None:
         """Write one launch before `anchor`, in place of these maps."""
         if len(members) < 2:
             return
@@ -169,7 +169,7 @@ class SegmentFusion:
         return operand_at(self.block, self.current.get(access.root, access.root), access.layout, anchor)
 
 
-def is_candidate(member: Member) -> bool:
+def is_candidate(member: LoopMember) -> bool:
     """True if one text can walk it together with others: it looks nothing up, and its elements have no gaps.
 
     A candidate is a map, or a reduction of all elements to numbers.
@@ -195,7 +195,7 @@ def layout_of(access: Access) -> Layout:
     return access.layout
 
 
-def kind_of(member: Member) -> Kind:
+def kind_of(member: LoopMember) -> Kind:
     """The kind of a member, which all members of one launch share."""
     values = (*(access.root for access in member.operands), *member.op.results)
     elements = tuple(tensor_spec(value)[0] for value in values)
@@ -227,7 +227,7 @@ def readers_of(value: SSAValue) -> Iterator[Operation]:
             yield use.operation
 
 
-def most_segments(member: Member) -> int:
+def most_segments(member: LoopMember) -> int:
     """The most segments of one launch of this map."""
     return MOST_ADDRESSES // (len(member.operands) + len(member.op.results))
 

@@ -17,10 +17,10 @@ from aicf_mlir.passes.multi_stream.estimates import microseconds_of
 from aicf_mlir.passes.multi_stream.scheduling import ends_of
 
 if TYPE_CHECKING:
-    from aicf_mlir.passes.plan_memory import Block
+    from aicf_mlir.passes.plan_memory import TemporaryBlock
 
 
-def ways_to_share(program: ProgramOp) -> Iterator[Callable[[Block, Block], bool]]:
+def ways_to_share(program: ProgramOp) -> Iterator[Callable[[TemporaryBlock, TemporaryBlock], bool]]:
     """Yield two predicates that are True if two temporaries of a plan without addresses may not share bytes; the one that needs
     more memory comes first.
 
@@ -41,7 +41,7 @@ def ways_to_share(program: ProgramOp) -> Iterator[Callable[[Block, Block], bool]
         for index in some:
             complete[name] &= order.before(index)
 
-    def wait_anew(one: Block, other: Block) -> bool:
+    def wait_anew(one: TemporaryBlock, other: TemporaryBlock) -> bool:
         early, late = (one, other) if one.first < other.first else (other, one)
         return one.meets(other) or bool(masks[early.name] & ~complete[late.name])
 
@@ -51,7 +51,7 @@ def ways_to_share(program: ProgramOp) -> Iterator[Callable[[Block, Block], bool]
     last = {name: max(ends[index] for index in some) for name, some in users.items()}
     first = {name: min(ends[index] - lengths[index] for index in some) for name, some in users.items()}
 
-    def wait_longer(one: Block, other: Block) -> bool:
+    def wait_longer(one: TemporaryBlock, other: TemporaryBlock) -> bool:
         early, late = (one, other) if one.first < other.first else (other, one)
         return one.meets(other) or last[early.name] > first[late.name]
 

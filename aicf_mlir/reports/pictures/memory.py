@@ -15,7 +15,7 @@ from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.ir.roles import ROLE_TABLE
 from aicf_mlir.reports.pictures import style
 from aicf_mlir.reports.pictures.launches import headline, sources
-from aicf_mlir.reports.pictures.memory_map import Arena, Block, MemoryMap, memory_map
+from aicf_mlir.reports.pictures.memory_map import Arena, MemoryMap, SlotBlock, memory_map
 from aicf_mlir.reports.pictures.style import MARGIN, NAME_WIDTH, PROSE_WIDTH
 from aicf_mlir.reports.pictures.svg import Svg
 from aicf_mlir.reports.pictures.units import byte_ticks, counted, decimal_step, exact_bytes, readable_bytes
@@ -134,7 +134,7 @@ def _panel(svg: Svg, memory: MemoryMap, arena: Arena, axis: Axis, y: float) -> f
 
 
 def _block(
-    svg: Svg, memory: MemoryMap, block: Block, axis: Axis, bottom: float, scale: float, tone: int
+    svg: Svg, memory: MemoryMap, block: SlotBlock, axis: Axis, bottom: float, scale: float, tone: int
 ) -> None:
     """Draw a slot, with its name if it fits, upright if only that fits."""
     x, width = axis.at(block.held[0]), axis.at(block.held[1] + 1) - axis.at(block.held[0])
@@ -150,7 +150,7 @@ def _block(
         svg.text(x + width / 2 + 3, y + height / 2, name, "v", turn=-90)
 
 
-def _tooltip(memory: MemoryMap, block: Block) -> str:
+def _tooltip(memory: MemoryMap, block: SlotBlock) -> str:
     """The plan's description of a slot."""
     slot = block.slot
     dtype, shape = slot.spec

@@ -15,7 +15,7 @@ from aicf_mlir.passes.plan_memory import aligned
 
 
 @dataclass(frozen=True)
-class Block:
+class SlotBlock:
     """The memory of a slot that owns some."""
 
     slot: SlotOp
@@ -40,7 +40,7 @@ class Arena:
     name: str
     """The role of its slots."""
     nbytes: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[SlotBlock, ...]
     """The blocks in the order of the text."""
 
 
@@ -86,7 +86,7 @@ def memory_map(module: ModuleOp | ProgramOp) -> MemoryMap:
     for slot in slots.values():
         if slot.alias is not None:
             views.setdefault(slot.root, []).append(slot.symbol)
-    blocks: dict[str, list[Block]] = {name: [] for name in program.arenas}
+    blocks: dict[str, list[SlotBlock]] = {name: [] for name in program.arenas}
     for name, slot in slots.items():
         if slot.alias is not None or slot.place is None or not slot.nbytes:
             continue
@@ -94,7 +94,7 @@ def memory_map(module: ModuleOp | ProgramOp) -> MemoryMap:
         end = begin + aligned(slot.nbytes)
         held = _held(slot.role.data, used.get(name), len(launches))
         seen = tuple(views.get(name, ()))
-        blocks[arena].append(Block(slot, begin, end, held, used.get(name), seen, name in scratch))
+        blocks[arena].append(SlotBlock(slot, begin, end, held, used.get(name), seen, name in scratch))
     arenas = tuple(Arena(name, op.nbytes, tuple(blocks[name])) for name, op in program.arenas.items())
     return MemoryMap(program, launches, arenas, _in_use(blocks.get("temp", ()), len(launches)))
 
@@ -107,7 +107,7 @@ def _held(role: str, used: tuple[int, int] | None, launches: int) -> tuple[int, 
     return first, launches - 1
 
 
-def _in_use(blocks: Sequence[Block], launches: int) -> tuple[int, ...]:
+def _in_use(blocks: Sequence[SlotBlock], launches: int) -> tuple[int, ...]:
     """The bytes held during each launch."""
     change = [0] * (launches + 1)
     for block in blocks:

@@ -13,10 +13,10 @@ from aicf_mlir.host.interrupts import held
 from aicf_mlir.runtime.certificate.binding import check_binding, check_plan
 from aicf_mlir.runtime.certificate.reference import check_reference
 from aicf_mlir.runtime.certificate.replay import check_memory, check_replay
-from aicf_mlir.runtime.certificate.report import CHECKS, Certificate, Culprit, Finding
+from aicf_mlir.runtime.certificate.report import CHECKS, Certificate, Culprit, FailedCheck
 from aicf_mlir.runtime.certificate.subject import Subject
 
-__all__ = ["CHECKS", "Certificate", "Culprit", "Finding", "Subject", "certify", "check_request"]
+__all__ = ["CHECKS", "Certificate", "Culprit", "FailedCheck", "Subject", "certify", "check_request"]
 
 
 def check_request(verify: object, steps: object) -> None:
@@ -28,7 +28,7 @@ def check_request(verify: object, steps: object) -> None:
 
 
 def certify(
-    subject: Subject, steps: int, found: Sequence[Finding] = (), uncompared: str | None = None
+    subject: Subject, steps: int, found: Sequence[FailedCheck] = (), uncompared: str | None = None
 ) -> Certificate:
     """Run every check on a captured step whose inputs are loaded; its memory ends as it began.
 

@@ -27,7 +27,7 @@ from aicf_mlir.ir.roles import ARGUMENT_ROLES
 from aicf_mlir.ir.signature import ArgumentIndex, argument_labels, result_labels
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.runtime.certificate.replay import EAGER_POISON
-from aicf_mlir.runtime.certificate.report import Culprit, Finding
+from aicf_mlir.runtime.certificate.report import Culprit, FailedCheck
 from aicf_mlir.runtime.certificate.subject import Saved, Subject, place_of, source_of
 from aicf_mlir.runtime.certificate.tolerance import RUNS, fault, perturbed
 from aicf_mlir.runtime.program import Slot
@@ -67,7 +67,7 @@ class Interpreted:
         return [values[value] for _, values in self.others]
 
 
-def check_reference(subject: Subject, start: Saved, steps: int) -> list[Finding]:
+def check_reference(subject: Subject, start: Saved, steps: int) -> list[FailedCheck]:
     """Check up to two steps, each from the device's own state: the first step of an optimizer is unlike the others."""
     top = next(stage for stage in MEANING if stage in subject.stages)
     subject.restore(start)
@@ -80,7 +80,7 @@ def check_reference(subject: Subject, start: Saved, steps: int) -> list[Finding]
         subject.run()
         if (status := subject.program.status) is not None and subject.read(status)[0]:
             message = "a check fails on this batch and its updates are skipped: nothing is proved; capture with one that trains"
-            return [Finding("reference", message)]
+            return [FailedCheck("reference", message)]
         expected = interpret(subject.stages[top], arguments)
         wrong = _wrong(expected, lambda key: subject.read(place_of(slots[key])))
         if wrong:
@@ -88,11 +88,11 @@ def check_reference(subject: Subject, start: Saved, steps: int) -> list[Finding]
             message = f"step {i + 1} is not what the model says: {wrong}{where}"
             if subject.plan_file is not None:
                 message += f"; the plan is that of {subject.plan_file.origin}"
-            return [Finding("reference", message, culprit)]
+            return [FailedCheck("reference", message, culprit)]
     return _other_formulas(subject)
 
 
-def _other_formulas(subject: Subject) -> list[Finding]:
+def _other_formulas(subject: Subject) -> list[FailedCheck]:
     """Return the computations for which an external plan uses other formulas, if this batch has not shown it."""
     comparison = subject.comparison
     if comparison is None or not comparison.results:
@@ -103,7 +103,7 @@ def _other_formulas(subject: Subject) -> list[Finding]:
     )
     symbols = [launch.symbol for launch in subject.launch_ops]
     culprit = None if comparison.first is None else subject.culprit(symbols.index(comparison.first))
-    return [Finding("reference", message, culprit)]
+    return [FailedCheck("reference", message, culprit)]
 
 
 def read_arguments(subject: Subject) -> dict[Key, Array]:

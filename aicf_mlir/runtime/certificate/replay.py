@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from aicf_mlir.dialects.plan.hazards import Range
 from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.roles import UNDEFINED_ROLES
-from aicf_mlir.runtime.certificate.report import Culprit, Finding
+from aicf_mlir.runtime.certificate.report import Culprit, FailedCheck
 from aicf_mlir.runtime.certificate.subject import Saved, SlotSpec, Subject, layout_of, place_of
 
 EAGER_POISON, REPLAY_POISON = 0xFF, 0x41
 """The bytes NaN in every float type, and a plausible number in every type. A read of undefined memory sees two values."""
 
 
-def check_replay(subject: Subject, start: Saved, steps: int) -> list[Finding]:
+def check_replay(subject: Subject, start: Saved, steps: int) -> list[FailedCheck]:
     """Check that n replays at once equal n steps, and also one by one with hyperparameters that change before each step."""
     subject.restore(start)
     expected = [_step(subject, subject.run, EAGER_POISON) for _ in range(steps)]
@@ -45,20 +45,20 @@ def _step(subject: Subject, run: Callable[[], None], poison: int, perturbed: int
     return subject.digest()
 
 
-def _trace(subject: Subject, what: str) -> list[Finding]:
+def _trace(subject: Subject, what: str) -> list[FailedCheck]:
     """Check that the kernels of the last run are the planned ones."""
     planned = [launch["kernel_id"] for launch in subject.program.launches]
     ran = subject.executor.trace()
     for index, (wanted, got) in enumerate(zip(planned, ran, strict=False)):
         if wanted != got:
             message = f'{what} ran "{got}" where "{wanted}" is planned'
-            return [Finding("kernels", message, subject.culprit(index))]
+            return [FailedCheck("kernels", message, subject.culprit(index))]
     if len(planned) != len(ran):
-        return [Finding("kernels", f"{what} ran {len(ran)} kernels, {len(planned)} are planned")]
+        return [FailedCheck("kernels", f"{what} ran {len(ran)} kernels, {len(planned)} are planned")]
     return []
 
 
-def _difference(subject: Subject, start: Saved, steps: int, what: str, *, perturbed: bool) -> Finding:
+def _difference(subject: Subject, start: Saved, steps: int, what: str, *, perturbed: bool) -> FailedCheck:
     """Return the tensors that differ after `steps` steps, and the launch in the first step that shows it."""
 
     def advance(run: Callable[[], None], poison: int, count: int) -> None:
@@ -83,8 +83,8 @@ def _difference(subject: Subject, start: Saved, steps: int, what: str, *, pertur
         if perturbed:
             subject.perturb(i)
         if (culprit := first_difference(subject)) is not None:
-            return Finding("replay", message, culprit)
-    return Finding("replay", f"{message}; no part of the plan shows it when recorded anew")
+            return FailedCheck("replay", message, culprit)
+    return FailedCheck("replay", f"{message}; no part of the plan shows it when recorded anew")
 
 
 def first_difference(subject: Subject) -> Culprit | None:
@@ -157,20 +157,20 @@ def _without(spans: list[Range], cut: Range) -> Iterator[Range]:
             yield span._replace(begin=cut.end)
 
 
-def check_memory(subject: Subject, start: Saved) -> list[Finding]:
+def check_memory(subject: Subject, start: Saved) -> list[FailedCheck]:
     """Check that one step leaves every byte unchanged that no launch names as its output or workspace."""
     subject.restore(start)
     subject.poison(EAGER_POISON)
     before = {name: subject.bytes_of(name) for name in subject.arenas}
     subject.run()
-    findings: list[Finding] = []
+    findings: list[FailedCheck] = []
     for name, old in before.items():
         new = subject.bytes_of(name)
         for begin, end in _gaps(subject, name, len(old)):
             if old[begin:end] != new[begin:end]:
                 at = next(i for i in range(begin, end) if old[i] != new[i])
                 message = f"a step changes byte {at} of @{name}, which no launch names as an output"
-                findings.append(Finding("memory", message, _writer(subject, start, name, at)))
+                findings.append(FailedCheck("memory", message, _writer(subject, start, name, at)))
                 break
     return findings
 

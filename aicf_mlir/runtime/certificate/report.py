@@ -33,7 +33,7 @@ class Culprit:
 
 
 @dataclass(frozen=True)
-class Finding:
+class FailedCheck:
     """One check that does not hold."""
 
     check: str
@@ -55,7 +55,7 @@ class Certificate:
     steps: int
     compared_bytes: int
     """The number of compared bytes per step: parameters, optimizer state, host_scalar slots, buffers, gradients and outputs."""
-    findings: tuple[Finding, ...]
+    findings: tuple[FailedCheck, ...]
     plan: str | None = None
     """The file of the plan, and its differences from the step's own; None for the step's own."""
     uncompared: str | None = None
@@ -70,7 +70,7 @@ class Certificate:
         """Return `equal`: asserting a certificate tests it."""
         return self.equal
 
-    def of(self, check: str) -> list[Finding]:
+    def of(self, check: str) -> list[FailedCheck]:
         """Return the findings of one of `CHECKS`."""
         return [finding for finding in self.findings if finding.check == check]
 

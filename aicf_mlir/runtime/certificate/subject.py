@@ -14,7 +14,7 @@ from xdsl.ir import Operation
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.plan import LaunchOp, find_program
-from aicf_mlir.dialects.plan.differences import Comparison
+from aicf_mlir.dialects.plan.differences import PlanComparison
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array, places, widen
 from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.ir.locations import origin
@@ -53,7 +53,7 @@ class Subject:
     """The source of the plan, if it is not the step's own."""
 
     @property
-    def comparison(self) -> Comparison | None:
+    def comparison(self) -> PlanComparison | None:
         """The comparison of the plan with the step's own, if it is not that."""
         return None if self.plan_file is None else self.plan_file.comparison
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from aicf_mlir.codegen.cuda.back_to_back_plan import ChainPlan
+from aicf_mlir.codegen.cuda.back_to_back_plan import ChainSchedule
 from aicf_mlir.kernels.back_to_back import BackToBackKernel
 
 PATTERNS = {
@@ -38,7 +38,7 @@ class Walk:
     """What is known at a statement."""
 
     kernel: BackToBackKernel
-    plan: ChainPlan
+    plan: ChainSchedule
     lies: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     """By bytes, what was brought there and not written over."""
     groups: list[list[Read]] = field(default_factory=list[list[Read]])
@@ -124,7 +124,7 @@ def statements(text: str) -> Iterator[tuple[str, re.Match[str]]]:
                 yield kind, found
 
 
-def walked(kernel: BackToBackKernel, plan: ChainPlan, source: str) -> Walk:
+def walked(kernel: BackToBackKernel, plan: ChainSchedule, source: str) -> Walk:
     """The walk through the first phase, over three tiles."""
     function = source[source.index("extern __shared__") :]
     head, _, rest = (

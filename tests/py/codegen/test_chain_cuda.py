@@ -16,7 +16,7 @@ from generated_cases import GeneratedCase
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate, workspace
 from aicf_mlir.codegen.cuda.back_to_back import reason
-from aicf_mlir.codegen.cuda.back_to_back_plan import ChainPlan
+from aicf_mlir.codegen.cuda.back_to_back_plan import ChainSchedule
 from aicf_mlir.codegen.cuda.back_to_back_schedule import SHARED, plan_of
 from aicf_mlir.codegen.cuda.dependency import all_wait
 from aicf_mlir.ir import formula as F
@@ -26,9 +26,9 @@ from aicf_mlir.kernels.kernel import Tensor
 CASES = list(chain_cases())
 
 
-def plan(kernel: BackToBackKernel) -> ChainPlan:
+def plan(kernel: BackToBackKernel) -> ChainSchedule:
     found = plan_of(kernel)
-    assert isinstance(found, ChainPlan), found
+    assert isinstance(found, ChainSchedule), found
     return found
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 import aicf_mlir
 from aicf_mlir import optim
-from aicf_mlir.dialects.optimizer_groups import Group, parse_groups
+from aicf_mlir.dialects.optimizer_groups import ParamGroup, parse_groups
 from aicf_mlir.errors import StateError, TraceError
 from aicf_mlir.frontend.optimizer import describe, trained_parameters
 from aicf_mlir.optimizers.adam import Adam
@@ -32,7 +32,7 @@ def test_one_group(name: str) -> None:
     make, rule = OPTIMIZERS[name]
     model, names = model_and_names()
     optimizer = make(model.parameters())
-    assert parse_groups(describe(optimizer, names)) == [Group(rule, tuple(names.values()))]
+    assert parse_groups(describe(optimizer, names)) == [ParamGroup(rule, tuple(names.values()))]
 
 
 def test_groups_keep_their_order_and_their_flags() -> None:
@@ -47,8 +47,8 @@ def test_groups_keep_their_order_and_their_flags() -> None:
     assert trained == {model[1].weight, model[0].bias}
     read = {tensor: name for tensor, name in names.items() if tensor in trained}
     assert parse_groups(describe(optimizer, read)) == [
-        Group(Sgd(momentum=True), ("1.weight",)),
-        Group(Sgd(maximize=True), ("0.bias",)),
+        ParamGroup(Sgd(momentum=True), ("1.weight",)),
+        ParamGroup(Sgd(maximize=True), ("0.bias",)),
     ]
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from aicf_mlir.frontend.export import _attributes_restored  # pyright: ignore[reportPrivateUsage]
-from aicf_mlir.frontend.places import Names, Places, VisitedPlace
+from aicf_mlir.frontend.places import PlaceNames, TracedPlaces, VisitedPlace
 from aicf_mlir.frontend.recorder import Recorder
 
 
@@ -35,7 +35,7 @@ class Net(torch.nn.Module):
 
 
 class Step(torch.nn.Module):
-    def __init__(self, model: torch.nn.Module, places: Places) -> None:
+    def __init__(self, model: torch.nn.Module, places: TracedPlaces) -> None:
         super().__init__()
         self.model, self.places = model, places
 
@@ -45,7 +45,7 @@ class Step(torch.nn.Module):
 
 
 def traced(model: torch.nn.Module) -> Sequence[VisitedPlace]:
-    step = Step(model, Places())
+    step = Step(model, TracedPlaces())
     with _attributes_restored(step), step.places.taken():
         torch.export.export(step, (torch.ones(2, 4),), strict=False)
     return step.places.all
@@ -54,7 +54,7 @@ def traced(model: torch.nn.Module) -> Sequence[VisitedPlace]:
 def carried(model: torch.nn.Module) -> list[str]:
     """What the next call would compute with, by name."""
     places = traced(model)
-    names = Names(places, {id(model): "model"})
+    names = PlaceNames(places, {id(model): "model"})
     return [names.name(p) for p in places if p.kind == "opaque" or (p.is_left and p.read_first)]
 
 
@@ -191,7 +191,7 @@ def test_an_attribute_of_a_function_is_a_place() -> None:
 def test_what_is_written_and_never_read_is_left_and_not_carried() -> None:
     model = Net(logged)
     places = traced(model)
-    names = Names(places, {id(model): "model"})
+    names = PlaceNames(places, {id(model): "model"})
     assert [names.name(place) for place in places if place.is_left] == ["model.log"]
 
 

@@ -16,7 +16,7 @@ from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES
 from aicf_mlir.ir.formula import Scalar, exp, maximum, select, tanh, trace
 from aicf_mlir.ir.layouts import Layout, with_layout
-from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, Uses
+from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, ValueUses
 from aicf_mlir.ir.roundings import written
 
 RAGGED = (1, 3, 16, 17, 40)
@@ -38,7 +38,7 @@ class Drawn:
     rows: int
     arguments: list[tuple[str, tuple[int, ...]]] = field(default_factory=list[tuple[str, tuple[int, ...]]])
     xs: list[tuple[int, Layout]] = field(default_factory=list[tuple[int, Layout]])
-    values: list[tuple[int, Uses]] = field(default_factory=list[tuple[int, Uses]])
+    values: list[tuple[int, ValueUses]] = field(default_factory=list[tuple[int, ValueUses]])
     """Columns and uses."""
 
     def argument(self, element: str, *shape: int) -> int:
@@ -57,7 +57,7 @@ class Drawn:
         """One more; what has no use in the end is written."""
         write, total = bool(self.rng.random() < 0.5), bool(self.rng.random() < 0.4)
         narrow = chained or self.rng.random() < 0.7
-        self.values.append((n, Uses(write, chained, total, self.element if narrow else "f32")))
+        self.values.append((n, ValueUses(write, chained, total, self.element if narrow else "f32")))
 
     def results(self) -> list[tuple[str, tuple[int, ...]]]:
         """Of all values."""
@@ -147,7 +147,7 @@ def random_chain(seed: int, tiled: bool = False) -> ModuleOp:
     taken |= {y for _, _, takes, _ in links for kind, y in takes if kind == "y"}
     for y, (n, uses) in enumerate(drawn.values):
         if not (uses.write or uses.next or uses.sum or y in taken) or y == len(drawn.values) - 1:
-            drawn.values[y] = n, Uses(True, uses.next, uses.sum, uses.element)
+            drawn.values[y] = n, ValueUses(True, uses.next, uses.sum, uses.element)
     texts = [
         LinkText(b, trans, tuple(takes), tuple(drawn.values[y][1] for y in given))
         for b, trans, takes, given in links

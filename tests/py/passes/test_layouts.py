@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import MemRefType, NoneAttr, StridedLayoutAttr, Tenso
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.interpreters.numerics import places
-from aicf_mlir.ir.layouts import Layout, Parts, disjoint, layout_of, with_layout
+from aicf_mlir.ir.layouts import Layout, WrittenLayouts, disjoint, layout_of, with_layout
 
 
 def positions(layout: Layout) -> np.ndarray:
@@ -127,7 +127,7 @@ def test_slices_fill_their_tensor(parts: list[Layout]) -> None:
         assert not left.overlaps_itself
         for right in parts[i + 1 :]:
             assert disjoint(left, right)
-    written = Parts()
+    written = WrittenLayouts()
     for part in parts:
         assert not written.meets(part)
         assert not written.have(Layout.dense((size,)), size)

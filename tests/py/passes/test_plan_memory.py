@@ -10,23 +10,30 @@ from kernel_programs import random_function
 from plans import make_plan
 from programs import run_pipeline
 
-from aicf_mlir.passes.plan_memory import Block, aligned, best_fit, lower_bound, place_blocks, temporaries
+from aicf_mlir.passes.plan_memory import (
+    TemporaryBlock,
+    aligned,
+    best_fit,
+    lower_bound,
+    place_blocks,
+    temporaries,
+)
 from aicf_mlir.text.parsing import parse_module
 
 
-def random_blocks(seed: int, count: int) -> list[Block]:
+def random_blocks(seed: int, count: int) -> list[TemporaryBlock]:
     """Blocks of random sizes and times."""
     rng = np.random.default_rng(seed)
     starts = rng.integers(0, 2 * count, count)
     lengths = rng.integers(0, count, count)
     sizes = rng.choice([256, 512, 1024, 4096, 65536, 262144], count)
     return [
-        Block(f"v{i}", int(size), int(start), int(start + length))
+        TemporaryBlock(f"v{i}", int(size), int(start), int(start + length))
         for i, (size, start, length) in enumerate(zip(sizes, starts, lengths, strict=True))
     ]
 
 
-def assert_disjoint(blocks: list[Block], offsets: dict[str, int]) -> None:
+def assert_disjoint(blocks: list[TemporaryBlock], offsets: dict[str, int]) -> None:
     """No two blocks that are in use at the same time share a byte."""
     for a, b in itertools.combinations(blocks, 2):
         if a.meets(b):

@@ -21,7 +21,7 @@ from aicf_mlir import BindError, compile_train_step
 from aicf_mlir.profiling import LaunchProfile, Profile
 from aicf_mlir.profiling.rates import Rates
 from aicf_mlir.profiling.table import shown, shown_time
-from aicf_mlir.reports.describe import Source
+from aicf_mlir.reports.describe import UserLine
 from aicf_mlir.tools import aicf_run
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -70,8 +70,8 @@ MADE = Profile(
     None,
     Rates(4e12, {"f16": 9e14, "f32": None}),
     (
-        launch("@k0", 2e-6, 4e-6, 3e-6, flops=6000, source=(Source("m.py", 12, "0: Linear"),)),
-        launch("@k1", 5e-6, 5e-6, 8e-6, op="copy", kernel="copy", source=(Source("m.py", 13, "1: ReLU"),)),
+        launch("@k0", 2e-6, 4e-6, 3e-6, flops=6000, source=(UserLine("m.py", 12, "0: Linear"),)),
+        launch("@k1", 5e-6, 5e-6, 8e-6, op="copy", kernel="copy", source=(UserLine("m.py", 13, "1: ReLU"),)),
         launch("@k2", 0.0, 0.0, 0.0, op="copy"),
     ),
     7e-6,

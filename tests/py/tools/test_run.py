@@ -23,7 +23,7 @@ from aicf_mlir.stages import STAGE_NAMES, run_stages
 from aicf_mlir.text.parsing import make_context, parse_module
 from aicf_mlir.tools import aicf_opt, aicf_run, function_step, plan_step
 from aicf_mlir.tools.compare import Reference, compare, difference
-from aicf_mlir.tools.tensors import Tensor, random_value
+from aicf_mlir.tools.tensors import NamedTensor, random_value
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 MLP, STEP = str(EXAMPLES / "mlp.mlir"), str(EXAMPLES / "train_step.mlir")
@@ -302,16 +302,16 @@ def test_a_wrong_command_line_is_exit_code_2(run: Run, arguments: list[str], mes
 
 
 def test_random_values_suit_their_role() -> None:
-    target = random_value(Tensor("t", "input", "i64", (1000,), classes=10), 0)
+    target = random_value(NamedTensor("t", "input", "i64", (1000,), classes=10), 0)
     assert (target.dtype, target.min(), target.max()) == (np.int64, 0, 9)
-    assert random_value(Tensor("lr.1", "host_scalar", "f64", ()), 0) == HYPERPARAMETERS["lr"]
-    assert np.isnan(random_value(Tensor("bc1_pin", "host_scalar", "f64", ()), 0))
-    assert not random_value(Tensor("w.exp_avg", "state", "f32", (4,)), 0).any()
-    weight = random_value(Tensor("w", "param", "f32", (256, 64)), 0)
+    assert random_value(NamedTensor("lr.1", "host_scalar", "f64", ()), 0) == HYPERPARAMETERS["lr"]
+    assert np.isnan(random_value(NamedTensor("bc1_pin", "host_scalar", "f64", ()), 0))
+    assert not random_value(NamedTensor("w.exp_avg", "state", "f32", (4,)), 0).any()
+    weight = random_value(NamedTensor("w", "param", "f32", (256, 64)), 0)
     assert weight.std() == pytest.approx(1 / 8, rel=0.05)
-    assert (random_value(Tensor("w", "param", "f32", (256, 64)), 0) == weight).all()
-    assert (random_value(Tensor("v", "param", "f32", (256, 64)), 0) != weight).any()
-    assert str(random_value(Tensor("x", "input", "bf16", (2, 2)), 0).dtype) == "bfloat16"
+    assert (random_value(NamedTensor("w", "param", "f32", (256, 64)), 0) == weight).all()
+    assert (random_value(NamedTensor("v", "param", "f32", (256, 64)), 0) != weight).any()
+    assert str(random_value(NamedTensor("x", "input", "bf16", (2, 2)), 0).dtype) == "bfloat16"
 
 
 def test_special_values_must_be_the_same() -> None:

@@ -23,7 +23,7 @@ from aicf_mlir.ir.layouts import Layout, shares_block
 from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.epilogue import readers_of
 from aicf_mlir.passes.fuse.loops.fit import is_same
-from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, member_of, resolve
+from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, constant_of, member_of, resolve
 from aicf_mlir.passes.fuse.loops.totals import divided
 
 WIDEST = 128
@@ -34,7 +34,7 @@ WIDEST = 128
 class Sum:
     """A sum over all rows: its terms, computed from the elements, and the function of the sums."""
 
-    member: Member
+    member: LoopMember
     terms: Body
     behind: Body
     """The body applied to the sum of one column; it has a `scalar.sum` first, over the columns too, if `is_total`."""
@@ -50,7 +50,7 @@ class ChainLink:
     """A product with the members that joined it."""
 
     product: KernelOp
-    maps: list[Member] = field(default_factory=list[Member])
+    maps: list[LoopMember] = field(default_factory=list[LoopMember])
     sums: list[Sum] = field(default_factory=list[Sum])
 
     @property
@@ -269,7 +269,7 @@ def is_over_rows(op: Operation) -> bool:
     return isinstance(op, kernel.GemmOp) and bool(op.attrs.get("trans_a"))
 
 
-def sum_of(member: Member) -> tuple[Body, Body] | None:
+def sum_of(member: LoopMember) -> tuple[Body, Body] | None:
     """The body of the terms that a launch sums over all rows, and that of its function of a sum; None if it does more."""
     if len(member.results) != 1 or not all(member.narrow) or (halves := divided(member.body)) is None:
         return None
@@ -281,7 +281,7 @@ def sum_of(member: Member) -> tuple[Body, Body] | None:
     return builder.finish([term]), behind
 
 
-def flattened(member: Member, shape: tuple[int, ...]) -> Member | None:
+def flattened(member: LoopMember, shape: tuple[int, ...]) -> LoopMember | None:
     """A map over `shape`, [M, N]; or sums of its columns, or of all its elements, over it. None if no strides express it."""
     if member.kind == "map":
         return member.over(shape)

@@ -15,13 +15,13 @@ from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, dense_strides
-from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, Uses
+from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, ValueUses
 from aicf_mlir.ir.roundings import written
 from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link, Outer, Yield
 from aicf_mlir.kernels.tensor import Tensor
 from aicf_mlir.passes.fuse.back_to_back.grow import Chain, ChainLink, OverRows, Sum
 from aicf_mlir.passes.fuse.epilogue import readers_of
-from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, resolve
+from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, constant_of, resolve
 from aicf_mlir.passes.fuse.rounding import as_read, as_tensor
 
 SUMMED = "f32"
@@ -29,7 +29,7 @@ SUMMED = "f32"
 
 
 @dataclass
-class Value:
+class LinkValue:
     """A value that the body of a link gives."""
 
     at: int
@@ -42,9 +42,9 @@ class Value:
     sums: list[Sum] = field(default_factory=list[Sum])
 
     @property
-    def uses(self) -> Uses:
+    def uses(self) -> ValueUses:
         """The uses in the form of the text."""
-        return Uses(self.write, self.next, bool(self.sums), self.element)
+        return ValueUses(self.write, self.next, bool(self.sums), self.element)
 
     @property
     def sum_element(self) -> str:
@@ -64,7 +64,7 @@ class PlannedLink:
 
     body: Body
     text: LinkText
-    values: tuple[Value, ...]
+    values: tuple[LinkValue, ...]
 
 
 class ChainPlan:
@@ -115,7 +115,7 @@ class ChainPlan:
         builder = Builder(["f32", *(COMPUTE[element] for element in elements[1:])], elements)
         known: dict[SSAValue, int] = {link.product.results[0]: 0}
 
-        def arguments(member: Member) -> list[int]:
+        def arguments(member: LoopMember) -> list[int]:
             found: list[int] = []
             for type_, access in zip(member.body.args, member.operands, strict=True):
                 constant = constant_of(access)
@@ -134,7 +134,7 @@ class ChainPlan:
             (term,) = builder.inline(total.terms, arguments(total.member))
             same = next((value for value in values if term == summed(builder, value)), None)
             if same is None:
-                values.append(same := Value(term, SUMMED))
+                values.append(same := LinkValue(term, SUMMED))
             same.sums.append(total)
         for at, value in enumerate(values, self.count):
             if value.of is not None:
@@ -152,7 +152,7 @@ class ChainPlan:
         )
         return PlannedLink(body, text, tuple(values))
 
-    def value(self, number: int, value: SSAValue, at: int) -> Value | None:
+    def value(self, number: int, value: SSAValue, at: int) -> LinkValue | None:
         """A value of the launch; None if only its own link reads it."""
         links = self.chain.links
         following = links[number + 1].product.ins["a"][0] if number + 1 < len(links) else None
@@ -162,7 +162,7 @@ class ChainPlan:
         if not (write or chained or later or multiplied):
             return None
         write = write or (later and not chained and not self.keep)
-        return Value(at, tensor_spec(value)[0], value, write, chained)
+        return LinkValue(at, tensor_spec(value)[0], value, write, chained)
 
     def take(self, access: Access) -> tuple[str, int]:
         """An operand of the launch, or a value of a link before."""
@@ -262,6 +262,6 @@ def dense(element: str, shape: Sequence[int]) -> Tensor:
     return tensor_of(layout.spec(element))
 
 
-def summed(builder: Builder, value: Value) -> int:
+def summed(builder: Builder, value: LinkValue) -> int:
     """The number of the term for a sum of the value."""
     return value.at if value.of is None else as_tensor(builder.scalar(value.at), value.element).value

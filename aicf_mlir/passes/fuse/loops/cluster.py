@@ -8,7 +8,7 @@ from math import prod
 from xdsl.ir import SSAValue
 
 from aicf_mlir.ir.layouts import Layout
-from aicf_mlir.passes.fuse.loops.members import Member, constant_of
+from aicf_mlir.passes.fuse.loops.members import LoopMember, constant_of
 
 MOST_OPERANDS, MOST_LINES = 24, 240
 """The limits of one kernel: beyond them registers spill, and compiling takes long."""
@@ -21,19 +21,19 @@ FEW_ROWS, LARGE = 64, 1 << 14
 class Cluster:
     """Members that become one launch."""
 
-    members: list[Member]
+    members: list[LoopMember]
     anchor: int
     """The position of the cluster in the text."""
-    whole: dict[SSAValue, Member] = field(default_factory=dict)
+    whole: dict[SSAValue, LoopMember] = field(default_factory=dict)
     """Results that have the shape of the domain, and results that have the kept shape."""
-    narrow: dict[SSAValue, Member] = field(default_factory=dict)
-    columns: dict[SSAValue, Member] = field(default_factory=dict)
+    narrow: dict[SSAValue, LoopMember] = field(default_factory=dict)
+    columns: dict[SSAValue, LoopMember] = field(default_factory=dict)
     """Sums over the kept dimensions, in a cluster of rows."""
     narrow_members: set[int] = field(default_factory=set)
     """Ids of members that walk the kept dimensions only."""
 
     @property
-    def head(self) -> Member:
+    def head(self) -> LoopMember:
         """The member that determines the reduced dimensions, rows before columns; the first one of a map."""
         order = [m for kind in ("rowwise", "colwise") for m in self.members if m.kind == kind]
         return order[0] if order else self.members[0]
@@ -58,7 +58,7 @@ class Cluster:
         """The number of operations in the cluster's body."""
         return sum(member.body.operations for member in self.members)
 
-    def add(self, member: Member, is_narrow: bool, is_column: bool = False) -> None:
+    def add(self, member: LoopMember, is_narrow: bool, is_column: bool = False) -> None:
         """Take `member` in."""
         self.members.append(member)
         if is_narrow:

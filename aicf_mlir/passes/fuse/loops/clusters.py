@@ -28,7 +28,7 @@ from aicf_mlir.passes.fuse.loops.cluster import (
 from aicf_mlir.passes.fuse.loops.fit import fit
 from aicf_mlir.passes.fuse.loops.members import (
     FEW_LINES,
-    Member,
+    LoopMember,
     composed,
     constant_of,
     is_cheap,
@@ -55,12 +55,12 @@ class Clustering:
         self.position = {op: at for at, op in enumerate(self.ops)}
         self.clusters: list[Cluster] = []
         self.cluster_of: dict[Operation, Cluster] = {}
-        self.members: dict[Operation, Member] = {}
+        self.members: dict[Operation, LoopMember] = {}
         self.again: dict[SSAValue, list[Operation]] = {}
         """The ops that read a value only because they compute an op again, where the text has them read that op."""
         self._readers: dict[SSAValue, list[Operation]] = {}
-        self._composed: dict[tuple[int, int, int, int], tuple[object, Member | None]] = {}
-        self._cheap: dict[int, tuple[Member, bool]] = {}
+        self._composed: dict[tuple[int, int, int, int], tuple[object, LoopMember | None]] = {}
+        self._cheap: dict[int, tuple[LoopMember, bool]] = {}
         loops = {op: member_of(op, bodies) for op in self.ops if AT_ONCE not in op.attributes}
         self.loops = {op: member for op, member in loops.items() if member is not None}
         self.roots = {access.root for member in self.loops.values() for access in member.operands}
@@ -71,7 +71,7 @@ class Clustering:
             self.place(member)
         return self.clusters
 
-    def place(self, member: Member) -> None:
+    def place(self, member: LoopMember) -> None:
         """Place a member in the latest cluster that takes it, or in one of its own."""
         if self.join(member):
             return
@@ -84,7 +84,7 @@ class Clustering:
         own.add(alone, is_narrow=False)
         self.take(own)
 
-    def with_sources(self, member: Member) -> Iterator[Member]:
+    def with_sources(self, member: LoopMember) -> Iterator[LoopMember]:
         """`member` with one operand after the other computed again, if that is cheap and one launch can read all operands."""
         index = 0
         while index < len(member.operands):
@@ -99,7 +99,7 @@ class Clustering:
                 member = again  # whose new operands come last
                 yield member
 
-    def cheap_source(self, root: SSAValue) -> Member | None:
+    def cheap_source(self, root: SSAValue) -> LoopMember | None:
         """The member that makes `root`, if it is cheap to compute again."""
         source = self.members.get(root.owner) if isinstance(root.owner, Operation) else None
         if source is None or root not in source.results:
@@ -108,7 +108,9 @@ class Clustering:
             known = self._cheap[id(source)] = source, is_cheap(source)
         return source if known[1] else None
 
-    def composed(self, reader: Member, index: int, source: Member, root: SSAValue) -> Member | None:
+    def composed(
+        self, reader: LoopMember, index: int, source: LoopMember, root: SSAValue
+    ) -> LoopMember | None:
         """The result of `members.composed`, computed once for the same arguments: a member is tried in one cluster after the
         other.
         """
@@ -118,7 +120,7 @@ class Clustering:
             known = self._composed[key] = (reader, source), made  # whose ids stay theirs
         return known[1]
 
-    def versions(self, cluster: Cluster, member: Member) -> Iterator[Member]:
+    def versions(self, cluster: Cluster, member: LoopMember) -> Iterator[LoopMember]:
         """`member` with operands that are computed again from values that `cluster` has in any case, if possible; then
         unchanged.
         """
@@ -137,14 +139,14 @@ class Clustering:
             yield again
         yield member
 
-    def reads_alone(self, member: Member) -> bool:
+    def reads_alone(self, member: LoopMember) -> bool:
         """True if only `member` reads the values that it computes again, so that one launch disappears."""
         before = {access.root for access in self.loops[member.op].operands}
         gone = before - {access.root for access in member.operands}
         readers = {root: (*self.readers(root), *self.again.get(root, ())) for root in gone}
         return all(reader is member.op for root in gone for reader in readers[root])
 
-    def join(self, member: Member) -> bool:
+    def join(self, member: LoopMember) -> bool:
         """True if a cluster has taken it in."""
         has_cheap = any(self.cheap_source(access.root) for access in member.operands)
         for cluster in self.candidates(member):
@@ -167,7 +169,7 @@ class Clustering:
                     if each.op not in readers:
                         readers.append(each.op)
 
-    def candidates(self, member: Member) -> Iterator[Cluster]:
+    def candidates(self, member: LoopMember) -> Iterator[Cluster]:
         """The clusters that the member reads, the latest first; then the clusters that share an operand of more than one element
         with it.
         """
@@ -191,7 +193,7 @@ class Clustering:
             ):
                 yield cluster
 
-    def joined(self, cluster: Cluster, member: Member) -> Cluster | str:
+    def joined(self, cluster: Cluster, member: LoopMember) -> Cluster | str:
         """`cluster` with `member`, at a place where both may stand, or the reason why there is no such cluster."""
         fitted = fit(cluster, member)
         if isinstance(fitted, str):
@@ -243,7 +245,7 @@ class Clustering:
             for reader in (*self.readers(value), *self.again.get(value, ()))
         )
 
-    def anchor(self, cluster: Cluster, member: Member) -> int | None:
+    def anchor(self, cluster: Cluster, member: LoopMember) -> int | None:
         """The place for both: at the cluster if all operands of `member` are made before, else at the member."""
         if all(self.made_before(access.root, cluster) for access in member.operands):
             return cluster.anchor
@@ -301,7 +303,7 @@ def clusters_of(function: FuncOp, bodies: Bodies, last: bool) -> list[Cluster]:
     return [c for c in made if len(c.members) > 1 or any(_rewritten(m) for m in c.members)]
 
 
-def _rewritten(member: Member) -> bool:
+def _rewritten(member: LoopMember) -> bool:
     """True if a lone generated launch reads through a copy, or a constant."""
     if len(member.operands) != len(member.op.operands) or {a.root for a in member.operands} - roots_of(
         member.op

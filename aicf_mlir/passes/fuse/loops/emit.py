@@ -23,7 +23,7 @@ from aicf_mlir.ir.roundings import written
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.passes.fuse.loops.cluster import Cluster
 from aicf_mlir.passes.fuse.loops.clusters import MOVES
-from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of
+from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, constant_of
 from aicf_mlir.passes.fuse.rounding import as_read, element_of
 from aicf_mlir.passes.fuse.views import in_place_of
 
@@ -139,7 +139,9 @@ class Emission:
             result.name_hint = value.name_hint
         return made
 
-    def inline(self, cluster: Cluster, builder: Builder, member: Member, args: Sequence[int]) -> list[int]:
+    def inline(
+        self, cluster: Cluster, builder: Builder, member: LoopMember, args: Sequence[int]
+    ) -> list[int]:
         """The results of the body of `member`; its dimensions are those of the cluster."""
         shift = (
             cluster.head.reduced if id(member) in cluster.narrow_members and cluster.kind == "colwise" else 0
@@ -154,13 +156,13 @@ class Emission:
             values.append(builder.line(op, [values[arg] for arg in line.args], line.type, attr))
         return [values[value] for value in member.body.results]
 
-    def key(self, cluster: Cluster, member: Member, access: Access) -> Key:
+    def key(self, cluster: Cluster, member: LoopMember, access: Access) -> Key:
         """Equal for operands that are read alike."""
         if access.layout is None:
             return access.root, None
         return access.root, self.layout(cluster, member, access.layout)
 
-    def layout(self, cluster: Cluster, member: Member, layout: Layout) -> Layout:
+    def layout(self, cluster: Cluster, member: LoopMember, layout: Layout) -> Layout:
         """The layout over the domain of the cluster: an operand over the kept dimensions is repeated along the others."""
         if id(member) not in cluster.narrow_members:
             return layout
@@ -169,7 +171,7 @@ class Emission:
         strides = (*zeros, *layout.strides) if head.kind == "colwise" else (*layout.strides, *zeros)
         return Layout(head.domain, strides, layout.offset).normal()
 
-    def operand(self, cluster: Cluster, member: Member, access: Access, anchor: Operation) -> SSAValue:
+    def operand(self, cluster: Cluster, member: LoopMember, access: Access, anchor: Operation) -> SSAValue:
         """The value that the launch reads: the root, or a view of it, written before `anchor`."""
         root = self.current.get(access.root, access.root)
         layout = None if access.layout is None else self.layout(cluster, member, access.layout)

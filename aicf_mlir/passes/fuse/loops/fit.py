@@ -13,16 +13,16 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.ir.body import REDUCTIONS
 from aicf_mlir.ir.layouts import Layout, dense_strides
 from aicf_mlir.passes.fuse.loops.cluster import Cluster, stages_of
-from aicf_mlir.passes.fuse.loops.members import Access, Member
+from aicf_mlir.passes.fuse.loops.members import Access, LoopMember
 
-Fit = tuple[list[Member], bool]
+Fit = tuple[list[LoopMember], bool]
 """The members of both over one domain, and True if the new one walks the kept dimensions only."""
 
 OTHER_WALK = "it does not go through the elements of the other in their order"
 OTHER_PLACES = "it reads what the other gives in another order, in part, or more than once"
 
 
-def fit(cluster: Cluster, member: Member) -> Fit | str:
+def fit(cluster: Cluster, member: LoopMember) -> Fit | str:
     """The fit of a member in a cluster, or the reason why it does not fit."""
     tables = (access.root for access in member.operands if access.layout is None)
     if any(kernel.block_of(root) in cluster.values for root in tables):  # whole before anything reads it
@@ -38,7 +38,7 @@ def fit(cluster: Cluster, member: Member) -> Fit | str:
     return next(filter(None, reversed(reasons)), "")
 
 
-def _whole(cluster: Cluster, member: Member) -> Fit | str:
+def _whole(cluster: Cluster, member: LoopMember) -> Fit | str:
     """The fit as a member of the whole domain: every value of the cluster is read in place, or repeated along the rows."""
     if "map" not in (cluster.kind, member.kind) and cluster.kind != member.kind:
         return ""
@@ -67,7 +67,7 @@ def _whole(cluster: Cluster, member: Member) -> Fit | str:
     return [*members, made], False
 
 
-def _narrow(cluster: Cluster, member: Member) -> Fit | str:
+def _narrow(cluster: Cluster, member: LoopMember) -> Fit | str:
     """The fit as a map of the kept dimensions: it reads the values that the cluster has reduced."""
     if cluster.kind == "map" or member.kind != "map" or member.body.dims:
         return ""
@@ -83,7 +83,7 @@ def _narrow(cluster: Cluster, member: Member) -> Fit | str:
     return [*cluster.members, made], True
 
 
-def _beside(cluster: Cluster, member: Member) -> Fit | str:
+def _beside(cluster: Cluster, member: LoopMember) -> Fit | str:
     """The fit of sums of columns with rows, or of rows with such sums: common operands are read once.
 
     The sums take values that follow no reduction, and no more than a sum is left of their columns.
@@ -119,7 +119,7 @@ def _beside(cluster: Cluster, member: Member) -> Fit | str:
     )
 
 
-def is_sum(member: Member) -> bool:
+def is_sum(member: LoopMember) -> bool:
     """True if a colwise member gives sums of its columns and nothing of the domain's shape."""
     ops = {line.op for line in member.body.lines if line.op in REDUCTIONS}
     return all(member.narrow) and ops <= {"scalar.sum"}

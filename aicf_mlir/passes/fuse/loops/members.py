@@ -30,7 +30,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Member:
+class LoopMember:
     """A launch as a loop over `domain`."""
 
     op: KernelOp
@@ -49,7 +49,7 @@ class Member:
         rank = len(self.domain)
         return self.domain[self.reduced :] if self.kind == "colwise" else self.domain[: rank - self.reduced]
 
-    def over(self, domain: tuple[int, ...]) -> Member | None:
+    def over(self, domain: tuple[int, ...]) -> LoopMember | None:
         """The same over a domain of as many elements in the same order; None if no strides express it."""
         if domain == self.domain:
             return self
@@ -101,7 +101,7 @@ def _moves(op: KernelOp) -> bool:
     return same and not shares_block(op.results[0].type)
 
 
-def member_of(op: Operation, bodies: Bodies) -> Member | None:
+def member_of(op: Operation, bodies: Bodies) -> LoopMember | None:
     """`op` as a loop; None if it is none, or if no generated kernel can compute it."""
     if not isinstance(op, KernelOp) or op.kernel_id is not None:
         return None
@@ -123,7 +123,9 @@ def member_of(op: Operation, bodies: Bodies) -> Member | None:
         return _map(op, trace(types, FORMULAS[name]), accesses)
     if name in ROWS and shape_of(op.results[0]):
         body, operands = trace(types, ROWS[name]), tuple(map(resolve, op.operands))
-        return Member(op, "rowwise", body, shape_of(op.results[0]), 1, operands, tuple(op.results), (False,))
+        return LoopMember(
+            op, "rowwise", body, shape_of(op.results[0]), 1, operands, tuple(op.results), (False,)
+        )
     if name == "copy":
         return _cast(op)
     if name == "reduce_sum":
@@ -131,12 +133,14 @@ def member_of(op: Operation, bodies: Bodies) -> Member | None:
     return None
 
 
-def _map(op: KernelOp, body: Body, operands: Iterable[Access]) -> Member:
+def _map(op: KernelOp, body: Body, operands: Iterable[Access]) -> LoopMember:
     results = tuple(op.results)
-    return Member(op, "map", body, shape_of(results[0]), 0, tuple(operands), results, (False,) * len(results))
+    return LoopMember(
+        op, "map", body, shape_of(results[0]), 0, tuple(operands), results, (False,) * len(results)
+    )
 
 
-def _generated(op: GeneratedOp, bodies: Bodies) -> Member | None:
+def _generated(op: GeneratedOp, bodies: Bodies) -> LoopMember | None:
     body, attrs = bodies[op.body_symbol], op.attrs
     if any(body.behind_columns):
         return None
@@ -147,7 +151,7 @@ def _generated(op: GeneratedOp, bodies: Bodies) -> Member | None:
         for type_, value in zip(body.args, op.operands, strict=True)
     )
     narrow = tuple(shape_of(result) != tuple(shape) for result in op.results)
-    return Member(op, op.op_name, body, tuple(shape), reduced, operands, tuple(op.results), narrow)
+    return LoopMember(op, op.op_name, body, tuple(shape), reduced, operands, tuple(op.results), narrow)
 
 
 def repeated(access: Access, domain: Sequence[int]) -> Access:
@@ -159,7 +163,7 @@ def repeated(access: Access, domain: Sequence[int]) -> Access:
     return Access(access.root, Layout(tuple(domain), (*[0] * added, *strides), layout.offset).normal())
 
 
-def _cast(op: KernelOp) -> Member | None:
+def _cast(op: KernelOp) -> LoopMember | None:
     """A copy to another element type; one that only moves elements is none: its readers look through it."""
     source, target = tensor_spec(op.operands[0])[0], tensor_spec(op.results[0])[0]
     if source == target:
@@ -172,7 +176,7 @@ def _cast(op: KernelOp) -> Member | None:
     return _map(op, body, [resolve(op.operands[0])])
 
 
-def _sum(op: KernelOp) -> Member | None:
+def _sum(op: KernelOp) -> LoopMember | None:
     """A sum over the last or the first dimensions unchanged, over others with the kept ones first."""
     shape, given, divisor = shape_of(op.operands[0]), op.attrs["dims"], op.attrs.get("divisor", 1.0)
     assert isinstance(given, list) and isinstance(divisor, float)
@@ -189,16 +193,16 @@ def _sum(op: KernelOp) -> Member | None:
     assert access.layout is not None
     rank = len(shape)
     if dims == list(range(len(dims))) and len(dims) < rank:
-        return Member(op, "colwise", body, shape, len(dims), (access,), tuple(op.results), (True,))
+        return LoopMember(op, "colwise", body, shape, len(dims), (access,), tuple(op.results), (True,))
     order = [dim for dim in range(rank) if dim not in dims] + dims
     layout = Layout(
         tuple(shape[d] for d in order), tuple(access.layout.strides[d] for d in order), access.layout.offset
     )
     operands = (Access(access.root, layout),)
-    return Member(op, "rowwise", body, layout.shape, len(dims), operands, tuple(op.results), (True,))
+    return LoopMember(op, "rowwise", body, layout.shape, len(dims), operands, tuple(op.results), (True,))
 
 
-def composed(reader: Member, index: int, source: Member, value: SSAValue) -> Member | None:
+def composed(reader: LoopMember, index: int, source: LoopMember, value: SSAValue) -> LoopMember | None:
     """`reader` with the computation of `source`, a map, in the place of its operand `index`; None if no strides express it.
 
     None too if the reader compares elements of one tensor, as ranks do. All of them must be the same numbers, but on a GPU a
@@ -225,14 +229,14 @@ def composed(reader: Member, index: int, source: Member, value: SSAValue) -> Mem
     return replace(reader, body=builder.finish(builder.inline(reader.body, own)), operands=operands)
 
 
-def compares_elements(reader: Member, index: int) -> bool:
+def compares_elements(reader: LoopMember, index: int) -> bool:
     """True if a body compares numbers and reads the tensor of its operand `index` in another place too."""
     root = reader.operands[index].root
     again = sum(access.root is root for access in reader.operands) > 1
     return again and any(line.op == "arith.cmpf" for line in reader.body.lines)
 
 
-def is_cheap(member: Member) -> bool:
+def is_cheap(member: LoopMember) -> bool:
     """True if computing it again costs no more than reading it: a few operations on two operands at most."""
     if member.kind != "map" or member.body.operations > FEW_LINES:
         return False

@@ -24,7 +24,7 @@ ROW_LOSSES = "row_losses"
 
 
 @dataclass(frozen=True)
-class Rows:
+class LogitRows:
     """The logits and their attributes."""
 
     count: int
@@ -34,13 +34,13 @@ class Rows:
     is_mean: bool
 
     @staticmethod
-    def of(op: KernelOp) -> Rows:
+    def of(op: KernelOp) -> LogitRows:
         """The rows of kernel.cross_entropy or its gradient."""
         count, classes = shape_of(op.ins["logits"][0])
         ignored, smoothing = op.attrs.get("ignore_index", -100), op.attrs.get("label_smoothing", 0.0)
         assert isinstance(ignored, int)
         assert isinstance(smoothing, float)
-        return Rows(count, classes, ignored, smoothing, op.attrs.get("reduction", "mean") == "mean")
+        return LogitRows(count, classes, ignored, smoothing, op.attrs.get("reduction", "mean") == "mean")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -84,7 +84,7 @@ class Rows:
 
 def loss(op: KernelOp, bodies: Bodies) -> list[Operation]:
     """kernel.cross_entropy: the losses of the rows, then their sum or mean."""
-    rows = Rows.of(op)
+    rows = LogitRows.of(op)
     views = Views(op, rows)
     of_rows = tensor_of(f64 if views.computed == "f64" else f32, rows.count)
     each = launch(bodies, "cross_entropy", rows.loss, views.operands, [of_rows], rows.shape, 1)
@@ -94,7 +94,7 @@ def loss(op: KernelOp, bodies: Bodies) -> list[Operation]:
 
 def gradient(op: KernelOp, bodies: Bodies) -> list[Operation]:
     """The ops of kernel.cross_entropy_grad: the number of rows that count, then the gradient of the rows."""
-    rows = Rows.of(op)
+    rows = LogitRows.of(op)
     views = Views(op, rows)
     views.share(op.ins["dloss"][0], bodies)
 
@@ -108,7 +108,7 @@ def gradient(op: KernelOp, bodies: Bodies) -> list[Operation]:
 
 def both(op: KernelOp, grad: KernelOp, bodies: Bodies) -> tuple[list[Operation], SSAValue, SSAValue]:
     """The launches of a loss and of its gradient, which reads the same: one for all rows, and the values of both."""
-    rows = Rows.of(op)
+    rows = LogitRows.of(op)
     views = Views(op, rows)
     of_rows = tensor_of(f64 if views.computed == "f64" else f32, rows.count)
     views.share(grad.ins["dloss"][0], bodies)
@@ -126,13 +126,13 @@ def both(op: KernelOp, grad: KernelOp, bodies: Bodies) -> tuple[list[Operation],
 def are_one(op: KernelOp, grad: KernelOp) -> bool:
     """True if `grad` is the gradient of the loss `op`."""
     same = all(op.ins[name][0] is grad.ins[name][0] for name in ("logits", "target"))
-    return same and Rows.of(op) == Rows.of(grad)
+    return same and LogitRows.of(op) == LogitRows.of(grad)
 
 
 class Views:
     """The operands of the launches of rows, and the ops that make them: logits, targets, then the values that all rows share."""
 
-    def __init__(self, op: KernelOp, rows: Rows):
+    def __init__(self, op: KernelOp, rows: LogitRows):
         (logits,), (self.target,) = op.ins["logits"], op.ins["target"]
         self.rows, self.computed = rows, computed_in(logits)
         view = repeated(self.target, rows.shape, (1, 0))
@@ -160,7 +160,7 @@ def scale_of(dloss: Scalar, *kept: Scalar) -> Scalar:
     return dloss / kept[0].cast(dloss.type) if kept else dloss
 
 
-def _total(op: KernelOp, rows: Rows, losses: SSAValue, bodies: Bodies) -> KernelOp:
+def _total(op: KernelOp, rows: LogitRows, losses: SSAValue, bodies: Bodies) -> KernelOp:
     """The sum of the losses of the rows, or their mean."""
 
     def total(loss: Scalar, *target: Scalar) -> Scalar:

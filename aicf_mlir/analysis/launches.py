@@ -41,14 +41,14 @@ class Work:
 def work_of(program: ProgramOp) -> list[Work]:
     """The work of each launch of `program`, in order."""
     kernels, slots = generated_kernels(program), program.slots
-    found: list[Work] = []
+    work: list[Work] = []
     for launch in program.launches:
         reads, writes = ([slots[name] for name in names] for names in (launch.reads, launch.writes))
         kernel = kernels.get(launch.kernel_id.data)
         flops = of_kernel(kernel) if kernel is not None else _of_registered(launch, slots)
         element = TF32 if launch.values.get("allow_tf32") is True else _element([*reads, *writes])
-        found.append(Work(_nbytes(reads) + _nbytes(writes), flops, element))
-    return found
+        work.append(Work(_nbytes(reads) + _nbytes(writes), flops, element))
+    return work
 
 
 def _of_registered(launch: LaunchOp, slots: dict[str, SlotOp]) -> int | None:

@@ -41,10 +41,10 @@ def passed(
     is_asked = function == "__bool__" or (function == "item" and condition.dtype == torch.bool)
     if not is_asked or frame is None or condition.numel() != 1:
         return None
-    found = raising_side(frame)
-    if found is None or is_caught(frame):
+    side = raising_side(frame)
+    if side is None or is_caught(frame):
         return None
-    raises, line = found
+    raises, line = side
     holds = condition != 0
     wanted = holds.logical_not() if raises else holds
     text = linecache.getline(frame.f_code.co_filename, line).strip()

@@ -152,11 +152,11 @@ def read_weights(call: Call, count: int) -> list[Weights]:
     each = 4 if call["has_biases"] else 2
     if len(values) != count * each:
         raise Forbidden("an LSTM with proj_size; apply a Linear layer to its output")
-    found: list[Weights] = []
+    weights: list[Weights] = []
     for first in range(0, len(values), each):
         own = values[first : first + each]
-        found.append(Weights(own[0], own[1], *(own[2:] or (None, None))))
-    return found
+        weights.append(Weights(own[0], own[1], *(own[2:] or (None, None))))
+    return weights
 
 
 def single(cell: Cell) -> AtenRule:

@@ -146,11 +146,11 @@ def var_mean(*results: str) -> AtenRule:
         made = nn.VarMeanOp(x, dims_of(call, x), correction, keeps(call))
         call.emit.insert_all(made)
         made.variance.name_hint, made.mean.name_hint = "variance", "mean"
-        found: dict[str, SSAValue] = {"variance": made.variance, "mean": made.mean}
+        statistics: dict[str, SSAValue] = {"variance": made.variance, "mean": made.mean}
         if "deviation" in results:
-            found["deviation"] = call.emit.insert(CLASSES["deviation"](made.variance))
-            found = {name: call.emit.cast(found[name], rounded) for name in results}
-        return found[results[0]] if len(results) == 1 else tuple(found[name] for name in results)
+            statistics["deviation"] = call.emit.insert(CLASSES["deviation"](made.variance))
+            statistics = {name: call.emit.cast(statistics[name], rounded) for name in results}
+        return statistics[results[0]] if len(results) == 1 else tuple(statistics[name] for name in results)
 
     return row
 

@@ -107,7 +107,7 @@ def fake_quantize(call: Call) -> SSAValue:
     )
     last = torch.float32 if axis is None else wide
     steps = make("sub", make("clamp", level, min=low, max=high), call.emit.cast(zero_point, wide))
-    found = make("mul", call.emit.cast(steps, last), call.emit.cast(scale, last))
-    found = call.emit.cast(found, call.dtype)
+    product = make("mul", call.emit.cast(steps, last), call.emit.cast(scale, last))
+    product = call.emit.cast(product, call.dtype)
     through = make("where", inside, x, call.of(0.0, call.dtype))
-    return make("add", found, make("sub", through, call.emit.insert(nn.DetachOp(through))))
+    return make("add", product, make("sub", through, call.emit.insert(nn.DetachOp(through))))

@@ -35,18 +35,18 @@ def collect(places: Sequence[VisitedPlace], names: Mapping[int, str]) -> list[Re
     """
     named = PlaceNames(places, names)
     mentioned = frozenset(_text(place.key) for place in places if place.key is not None)
-    found: dict[tuple[str, int, str], Read] = {}
+    reads: dict[tuple[str, int, str], Read] = {}
     for place in places:
         if _is_tracers(place):
             continue
         if place.kind == "opaque":
             raise opaque_error(place, named)
         for read in _reads(place, named, mentioned):
-            found.setdefault(read.place, read)
+            reads.setdefault(read.place, read)
     for kind in (torch.Tensor, torch.nn.Parameter):
         read = _of_type(kind, mentioned)
-        found.setdefault(read.place, read)
-    return [*found.values(), *read_by_every_step()]
+        reads.setdefault(read.place, read)
+    return [*reads.values(), *read_by_every_step()]
 
 
 def values_read(

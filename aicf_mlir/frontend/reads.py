@@ -188,5 +188,5 @@ def _bytes_of(owner: Any) -> Any:
 def named_modules(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     """A module and all inside it, by path."""
     named: Any = vars(torch.nn.Module)["named_modules"]
-    found: list[tuple[str, torch.nn.Module]] = list(named(module))
-    return found
+    modules: list[tuple[str, torch.nn.Module]] = list(named(module))
+    return modules

@@ -97,12 +97,12 @@ def of_function(function: Callable[..., object]) -> SourceLocation | None:
 
 def of_traceback(traceback: TracebackType | None) -> SourceLocation | None:
     """The innermost line of the user's code that an exception passed through."""
-    found = None
+    location = None
     while traceback is not None:
         if is_users_frame(traceback.tb_frame):
-            found = SourceLocation(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+            location = SourceLocation(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
         traceback = traceback.tb_next
-    return found
+    return location
 
 
 def of_stack_trace(stack_trace: str | None) -> SourceLocation | None:

@@ -114,8 +114,8 @@ class Survey:
             }
             for finding, count in self.findings.items()
         ]
-        found = {"supported": self.supported, "complete": self.complete, "findings": findings}
-        return json.dumps({"version": VERSION, **found}, indent=2, ensure_ascii=False)
+        report = {"supported": self.supported, "complete": self.complete, "findings": findings}
+        return json.dumps({"version": VERSION, **report}, indent=2, ensure_ascii=False)
 
 
 INCOMPLETE = "the trace ended before the end of the step: behind that there may be more"

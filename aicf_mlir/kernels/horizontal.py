@@ -56,17 +56,17 @@ class Member:
 
 def members_of(text: str) -> tuple[Member, ...]:
     """The members that a text names; VerifyException for another text."""
-    found: list[Member] = []
+    members: list[Member] = []
     for match in _MEMBER.finditer(text):
         words = match[4].split(", ")[1:]
         reduced = [int(word.removeprefix("reduced ")) for word in words if word.startswith("reduced")]
         flags = tuple(word for word in words if word in FLAGS)
-        found.append(Member(match[1], int(match[2]), int(match[3]), sum(reduced), flags))
-    if not found or text_of(found) != text or any(member.kind not in KINDS for member in found):
+        members.append(Member(match[1], int(match[2]), int(match[3]), sum(reduced), flags))
+    if not members or text_of(members) != text or any(member.kind not in KINDS for member in members):
         raise VerifyException(
             f'expected members such as "gemm_map(12 -> 3, trans_a), rowwise(2 -> 1, reduced 2)", got {text!r}'
         )
-    return tuple(found)
+    return tuple(members)
 
 
 def text_of(members: Iterable[Member]) -> str:
@@ -94,7 +94,7 @@ def parted(body: Body, counts: Sequence[tuple[int, int]]) -> list[Body]:
         raise VerifyException(
             f"the members have {sums[0]} arguments and {sums[1]} results, the body {len(body.args)} and {len(body.results)}"
         )
-    found: list[Body] = []
+    bodies: list[Body] = []
     arg = result = 0
     for args, results in counts:
         renamed = {value: value - arg for value in range(arg, arg + args)}
@@ -103,13 +103,13 @@ def parted(body: Body, counts: Sequence[tuple[int, int]]) -> list[Body]:
         for value in _closure(body, wanted):
             if value < len(body.args):
                 if value not in renamed:
-                    raise VerifyException(f"member {len(found)} reads argument {value}, which is another's")
+                    raise VerifyException(f"member {len(bodies)} reads argument {value}, which is another's")
                 continue
             line = body.lines[value - len(body.args)]
             renamed[value] = builder.line(line.op, [renamed[a] for a in line.args], line.type, line.attr)
-        found.append(builder.finish(renamed[value] for value in wanted))
+        bodies.append(builder.finish(renamed[value] for value in wanted))
         arg, result = arg + args, result + results
-    return found
+    return bodies
 
 
 def _closure(body: Body, wanted: Sequence[int]) -> list[int]:

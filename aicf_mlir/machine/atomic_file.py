@@ -118,19 +118,19 @@ def _remove_abandoned(target: Path) -> None:
 def _copy_permissions(target: Path, handle: int) -> None:
     """Give the open file the owner and the mode of `target`, if it exists."""
     try:
-        found = target.stat()
+        status = target.stat()
     except FileNotFoundError:
         return
     own = os.fstat(handle)
-    if (own.st_uid, own.st_gid) != (found.st_uid, found.st_gid):
+    if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
         for owner in (
-            found.st_uid,
+            status.st_uid,
             -1,
         ):  # giving a file away needs a privilege, giving it to a group of ours none
             with suppress(PermissionError):
-                os.fchown(handle, owner, found.st_gid)
+                os.fchown(handle, owner, status.st_gid)
                 break
-    os.fchmod(handle, stat.S_IMODE(found.st_mode))
+    os.fchmod(handle, stat.S_IMODE(status.st_mode))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -45,9 +45,9 @@ def levels() -> list[str]:
 
 def levels_of(flags: frozenset[str]) -> list[str]:
     """The levels whose instructions, and the instructions of every level below, are all among `flags`."""
-    found = [BASELINE]
+    levels = [BASELINE]
     for level, needed in LEVELS.items():
         if not needed <= flags:
             break
-        found.append(level)
-    return found
+        levels.append(level)
+    return levels

@@ -44,12 +44,12 @@ def read_trusted(path: Path, most_bytes: int) -> bytes:
     finally:
         os.close(folder)
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise UntrustedError(str(path), "is no regular file", "remove it")
-        _expect_ours(str(path), found)
-        if found.st_size > most_bytes:
-            reason = f"has {found.st_size} bytes, expected at most {most_bytes}"
+        _expect_ours(str(path), status)
+        if status.st_size > most_bytes:
+            reason = f"has {status.st_size} bytes, expected at most {most_bytes}"
             raise UntrustedError(str(path), reason, "remove it")
         with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read(most_bytes)
@@ -107,25 +107,25 @@ def _link_target(path: str, name: str, above: int) -> str:
     """The target of a trusted symbolic link. NotADirectoryError if it is no link."""
     link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
-        found = os.fstat(link)
-        if not stat.S_ISLNK(found.st_mode):
+        status = os.fstat(link)
+        if not stat.S_ISLNK(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        _expect_owner(path, found)
+        _expect_owner(path, status)
         return os.readlink("", dir_fd=link)  # of the descriptor
     finally:
         os.close(link)
 
 
-def _expect_ours(path: str, found: os.stat_result) -> None:
+def _expect_ours(path: str, status: os.stat_result) -> None:
     """Raise UntrustedError for a file or folder that another user owns or may write."""
-    _expect_owner(path, found)
-    mode = stat.S_IMODE(found.st_mode)
-    is_sticky_folder = stat.S_ISDIR(found.st_mode) and mode & stat.S_ISVTX
+    _expect_owner(path, status)
+    mode = stat.S_IMODE(status.st_mode)
+    is_sticky_folder = stat.S_ISDIR(status.st_mode) and mode & stat.S_ISVTX
     if mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky_folder:
         raise UntrustedError(path, f"may be written by others (mode {mode:04o})", f"chmod go-w {path}")
 
 
-def _expect_owner(path: str, found: os.stat_result) -> None:
-    if found.st_uid not in (0, os.geteuid()):
-        reason = f"belongs to user {found.st_uid}, expected user {os.geteuid()} or root"
+def _expect_owner(path: str, status: os.stat_result) -> None:
+    if status.st_uid not in (0, os.geteuid()):
+        reason = f"belongs to user {status.st_uid}, expected user {os.geteuid()} or root"
         raise UntrustedError(path, reason, "remove it")

@@ -77,14 +77,14 @@ class LaunchedOp(OptimOp, abc.ABC):
         return self._named([name for name, _ in self.get_irdl_definition().results])
 
     def _named(self, names: list[str]) -> dict[str, SSAValue]:
-        found: dict[str, SSAValue] = {}
+        operands: dict[str, SSAValue] = {}
         for name in names:
             value = getattr(self, name)
             if name in self.PARTS:
-                found |= zip(self.PARTS[name], value, strict=False)
+                operands |= zip(self.PARTS[name], value, strict=False)
             elif value is not None:
-                found[name.removeprefix("next_")] = value
-        return found
+                operands[name.removeprefix("next_")] = value
+        return operands
 
     def launch_attributes(self) -> dict[str, AttributeValue]:
         """The attributes of the launch: its tensor is the first of the first group; flags that are false are left out."""

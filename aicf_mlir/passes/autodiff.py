@@ -224,10 +224,10 @@ class Backward:
                 op, f"'{op.name}' is on the way from a parameter to the loss but has no gradient: {reason}"
             )
         if isinstance(op, DifferentiableInPartsInterface):
-            found = op.vjp_in_parts(builder, [self.cotangents.get(result) for result in op.results])
+            gradients = op.vjp_in_parts(builder, [self.cotangents.get(result) for result in op.results])
         else:
-            found = op.vjp(builder, [self.arriving(result, builder) for result in op.results])
-        for operand, cotangent in zip(op.operands, found, strict=True):
+            gradients = op.vjp(builder, [self.arriving(result, builder) for result in op.results])
+        for operand, cotangent in zip(op.operands, gradients, strict=True):
             if cotangent is None or operand not in self.active:
                 continue
             if (partial := self.cotangents.get(operand)) is not None:

@@ -66,13 +66,13 @@ def profiled(name: str, program: ProgramOp, device: str, measured: Measured) -> 
     works = work_of(program)
     rates = rates_of(device, {work.element for work in works if work.element is not None and work.flops})
     calm = faster_half([sum(seconds for _, seconds in run) for run in measured.launches])
-    found: list[LaunchProfile] = []
+    profiles: list[LaunchProfile] = []
     for number, (row, work) in enumerate(zip(describe(program), works, strict=True)):
         samples = tuple(run[number][1] for run in measured.launches)
         seconds = fmean(samples[run] for run in calm)
         kernel_id, kernel = row.kernel_id or "", measured.launches[0][number][0]
         floor = rates.floor(work.nbytes, work.flops, work.element)
-        found.append(
+        profiles.append(
             LaunchProfile(
                 row.launch,
                 row.op,
@@ -88,7 +88,7 @@ def profiled(name: str, program: ProgramOp, device: str, measured: Measured) -> 
         )
     threads = _C.threads() if device == "cpu" else None
     seconds = fmean(measured.steps[run] for run in faster_half(measured.steps))
-    return Profile(name, device, threads, rates, tuple(found), seconds, tuple(measured.steps))
+    return Profile(name, device, threads, rates, tuple(profiles), seconds, tuple(measured.steps))
 
 
 def faster_half(seconds: Sequence[float]) -> list[int]:

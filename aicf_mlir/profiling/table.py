@@ -75,12 +75,12 @@ def _row(launch: LaunchProfile, whole: float) -> tuple[str, ...]:
 def _sums(
     what: str, launches: Sequence[LaunchProfile], whole: float, key: Callable[[LaunchProfile], str]
 ) -> Iterator[str]:
-    found: dict[str, list[LaunchProfile]] = {}
+    by_name: dict[str, list[LaunchProfile]] = {}
     for launch in launches:
-        found.setdefault(key(launch), []).append(launch)
-    sums = {name: sum(launch.seconds for launch in own) for name, own in found.items()}
+        by_name.setdefault(key(launch), []).append(launch)
+    sums = {name: sum(launch.seconds for launch in own) for name, own in by_name.items()}
     rows = (
-        (shown_time(sums[name]), _percent(sums[name], whole), str(len(found[name])), name or OF_STEP)
+        (shown_time(sums[name]), _percent(sums[name], whole), str(len(by_name[name])), name or OF_STEP)
         for name in sorted(sums, key=lambda name: -sums[name])
     )
     yield "\n".join(

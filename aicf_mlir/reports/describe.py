@@ -112,16 +112,16 @@ def describe(module: ModuleOp | ProgramOp) -> tuple[Description, ...]:
                 "or a later one such as 'kernel' or 'plan'"
             )
             op.emit_error(message, VerifyError(message))
-    found: list[Description] = []
+    descriptions: list[Description] = []
     for op in module.walk():
         match op:
             case ProgramOp():
-                found += _of_program(op)
+                descriptions += _of_program(op)
             case func.FuncOp():
-                found += _of_function(op)
+                descriptions += _of_function(op)
             case _:
                 pass
-    return tuple(found)
+    return tuple(descriptions)
 
 
 def to_json(launches: Sequence[Description], told: Mapping[str, str | None] | None = None) -> str:
@@ -147,15 +147,17 @@ def _of_program(program: ProgramOp) -> list[Description]:
         shown = DENSE if layout is None else str(layout.to_attribute())
         return LaunchTensor(f"@{symbol}", *slots[symbol].spec, shown)
 
-    found: list[Description] = []
+    descriptions: list[Description] = []
     for op in program.launches:
         schema = schemas()[op.op.data]
         inputs = _segments(schema.inputs, op.ins, tensor)
         outputs = _segments(schema.outputs, op.outs, tensor)
         workspace = 0 if op.scratch is None else slots[op.scratch].nbytes
         name, kernel, branch = f"@{op.symbol}", op.kernel_id.data, op.branch_number
-        found.append(_described(op, name, schema, kernel, inputs, outputs, op.values, workspace, branch))
-    return found
+        descriptions.append(
+            _described(op, name, schema, kernel, inputs, outputs, op.values, workspace, branch)
+        )
+    return descriptions
 
 
 def _of_function(function: func.FuncOp) -> list[Description]:
@@ -167,7 +169,7 @@ def _of_function(function: func.FuncOp) -> list[Description]:
         layout = str(tensor_type(value).encoding) if shares_block(value.type) else DENSE
         return LaunchTensor(f"%{printer.print_ssa_value(value)}", *tensor_spec(value), layout)
 
-    found: list[Description] = []
+    descriptions: list[Description] = []
     for op in function.walk():
         names = [f"%{printer.print_ssa_value(result)}" for result in op.results]
         if isinstance(op, KernelOp):
@@ -176,8 +178,10 @@ def _of_function(function: func.FuncOp) -> list[Description]:
             outputs = _segments(schema.outputs, op.outs, tensor)
             kernel = None if op.kernel_id is None else op.kernel_id.data
             workspace = 0 if op.workspace is None else op.workspace.value.data
-            found.append(_described(op, names[0], schema, kernel, inputs, outputs, op.attrs, workspace))
-    return found
+            descriptions.append(
+                _described(op, names[0], schema, kernel, inputs, outputs, op.attrs, workspace)
+            )
+    return descriptions
 
 
 def _segments(

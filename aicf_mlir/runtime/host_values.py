@@ -57,7 +57,7 @@ def find_host_values(
         and _is_number(read.value())
         and read.path
     }
-    found: dict[str, HostValue] = {}
+    values: dict[str, HostValue] = {}
     for name in names:
         if name not in numbers:
             known = ", ".join(sorted(numbers)) or "none"
@@ -65,8 +65,8 @@ def find_host_values(
                 f"meta={name!r}: the step reads no number of that name; the numbers it reads: {known}"
             )
         tensor = torch.tensor(float(numbers[name].value()), device=device, dtype=dtype)
-        found[name] = HostValue(numbers[name], tensor)
-    return found
+        values[name] = HostValue(numbers[name], tensor)
+    return values
 
 
 @contextmanager

@@ -84,10 +84,10 @@ class CompiledLoopStep(CompiledTrainStep):
 
     @property
     def _all_schedulers(self) -> Sequence[LRScheduler]:
-        found: dict[int, LRScheduler] = {}
+        schedulers: dict[int, LRScheduler] = {}
         for traced in self._built.traces:
-            found |= {id(scheduler): scheduler for scheduler in cast(LoopTraced, traced).stepped}
-        return list(found.values())
+            schedulers |= {id(scheduler): scheduler for scheduler in cast(LoopTraced, traced).stepped}
+        return list(schedulers.values())
 
     def _one_step(self, plan: BoundPlan) -> Results:
         results = super()._one_step(plan)

@@ -48,12 +48,12 @@ def on_device(loss: LossFunction | None, device: str) -> LossFunction | None:
     return loss.to(device) if isinstance(loss, torch.nn.Module) else loss
 
 
-def render(found: Comparison) -> str:
+def render(comparison: Comparison) -> str:
     """The table and the verdict."""
-    differing = list(dict.fromkeys(row.name for row in found.differences))
-    count = len({row.name for row in found.rows})
+    differing = list(dict.fromkeys(row.name for row in comparison.differences))
+    count = len({row.name for row in comparison.rows})
     verdict = f"FAIL: {', '.join(differing)}" if differing else f"PASS: {count} quantities agree with torch"
-    return f"{found}\n{verdict}"
+    return f"{comparison}\n{verdict}"
 
 
 def build_parser() -> ToolParser:
@@ -72,9 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse(sys.argv[1:] if arguments is None else arguments)
 
     def run() -> int:
-        found = check(load_user_step(options.function), options.device, options.steps)
-        sys.stdout.write(f"{render(found)}\n")
-        return OK if found else FAILED
+        comparison = check(load_user_step(options.function), options.device, options.steps)
+        sys.stdout.write(f"{render(comparison)}\n")
+        return OK if comparison else FAILED
 
     return guarded(run, "aicf-check", arguments, debug=options.debug)
 

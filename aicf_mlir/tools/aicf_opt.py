@@ -117,7 +117,7 @@ class Run:
     def treat(self, source: Source) -> tuple[str | None, list[Diagnostic]]:
         """Parse, verify, transform and print one piece; return the text and the remarks or errors."""
         locator = Locator(source, {})
-        found: list[Diagnostic] = []
+        diagnostics: list[Diagnostic] = []
         try:
             context = make_context(allow_unregistered=self.options.allow_unregistered_dialect)
             with self.timing.measure("parse"):
@@ -126,20 +126,22 @@ class Run:
             verifier = Verifier(whole=True)  # of passes that a developer may be working on
             with self.timing.measure("verify the input"):
                 verifier(parsed.module)
-            with remarks.heard_by(RemarkList(locator, found)) if self.options.remarks else nullcontext():
+            with (
+                remarks.heard_by(RemarkList(locator, diagnostics)) if self.options.remarks else nullcontext()
+            ):
                 self.transform(context, parsed.module, verifier)
             with self.timing.measure("print"):
-                return self.result(parsed.module), found
+                return self.result(parsed.module), diagnostics
         except LocatedError as error:
-            return None, [*found, error.diagnostic]
+            return None, [*diagnostics, error.diagnostic]
         except (DiagnosticException, AicfError) as error:
-            return None, [*found, locator.describe(error)]
+            return None, [*diagnostics, locator.describe(error)]
         except Exception as error:  # noqa: BLE001 - a bug of ours: reported with its reproducer, exit code 70
             self.internal = True
             place, debug = locator.describe(error).place, self.options.debug
             owner = origin_of(self.passes[self.running.name]) if self.running is not None else "AICF"
             bug = internal_error(error, place, self.command, source, debug=debug, owner=owner)
-            return None, [*found, bug]
+            return None, [*diagnostics, bug]
 
     def result(self, module: ModuleOp) -> str:
         """The final output for `module`: its text, the description of its launches, or the code of its kernels."""

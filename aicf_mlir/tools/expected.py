@@ -26,9 +26,12 @@ class Expected:
     text: str
     place: Position
 
-    def matches(self, found: Diagnostic) -> bool:
-        """True if `found` is the announced message."""
-        return (found.severity, found.place.line) == (self.severity, self.line) and self.text in found.message
+    def matches(self, diagnostic: Diagnostic) -> bool:
+        """True if `diagnostic` is the announced message."""
+        return (diagnostic.severity, diagnostic.place.line) == (
+            self.severity,
+            self.line,
+        ) and self.text in diagnostic.message
 
 
 def expected_diagnostics(source: Source) -> list[Expected]:
@@ -51,11 +54,11 @@ def _expected(source: Source, match: re.Match[str]) -> Expected:
     return Expected(severity[match["severity"]], wanted, match["text"], place)
 
 
-def check_expected(expected: list[Expected], found: list[Diagnostic]) -> list[Diagnostic]:
+def check_expected(expected: list[Expected], diagnostics: list[Diagnostic]) -> list[Diagnostic]:
     """The differences: announced messages that did not come, and messages, except for notes, that were not announced."""
     open_ones = list(expected)
     wrong: list[Diagnostic] = []
-    for message in [part for whole in found for part in (whole, *whole.notes)]:
+    for message in [part for whole in diagnostics for part in (whole, *whole.notes)]:
         match = next((one for one in open_ones if one.matches(message)), None)
         if match is not None:
             open_ones.remove(match)

@@ -66,12 +66,12 @@ class Lock:
             got = "a text of several lines; write it to a file first" if name else "an empty one"
             raise LockError(f"a lock is given by its path, got {got}")
         try:
-            found = tomllib.loads(read_text(partial(Path.open, Path(path), "rb"), name).text)
+            contents = tomllib.loads(read_text(partial(Path.open, Path(path), "rb"), name).text)
         except (TypeError, ValueError, LocatedError, RecursionError) as error:
             raise LockError(
                 f"cannot read the lock {name}: {_reason(error)}; make one with aicf-tune"
             ) from error
-        return _Reader(name).lock(found)
+        return _Reader(name).lock(contents)
 
     @property
     def text(self) -> str:

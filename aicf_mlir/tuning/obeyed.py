@@ -69,21 +69,21 @@ def check_module(module: ModuleOp, lock: Lock) -> None:
 
     The launches are those of plans and, above plan level, the ops with a kernel id; without one nothing is run yet.
     """
-    found: list[LaunchOp | KernelOp] = []
+    launches: list[LaunchOp | KernelOp] = []
     uses: dict[LaunchOp | KernelOp, str] = {}
     for each in module.walk():  # no `op`: an error that is of none would be shown at it
         if isinstance(each, ProgramOp):
             lock.check_target(each.target.data)
-            found += each.launches
+            launches += each.launches
             uses |= {launch: text_of(use) for launch, use in prebuilt_uses(each).items()}
         elif isinstance(each, KernelOp) and each.kernel_id is not None:
-            found.append(each)
+            launches.append(each)
             if not isinstance(each, GeneratedOp):
                 uses[each] = text_of(each.use)
     try:
-        lock.check_whole(uses.values(), (_kernel(launch) for launch in found if launch not in uses))
+        lock.check_whole(uses.values(), (_kernel(launch) for launch in launches if launch not in uses))
     except LockError as error:
-        if any(isinstance(launch, KernelOp) for launch in found):
+        if any(isinstance(launch, KernelOp) for launch in launches):
             error.add_note(
                 "above plan level, where later passes still change launches: a lock is made of finished plans"
             )

@@ -93,7 +93,7 @@ def _fetched(kernel: BackToBackKernel, fetches: Sequence[Fetch], alone: bool) ->
     from the last link's time on.
     """
     links = sorted({fetch.link for fetch in fetches})
-    found: list[Strip] = []
+    strips: list[Strip] = []
     for fetch in fetches:
         read = part(fetch.link, BARRIER)
         if alone or len(links) == 1:
@@ -102,8 +102,8 @@ def _fetched(kernel: BackToBackKernel, fetches: Sequence[Fetch], alone: bool) ->
             times = ((0, read), (part(links[-1], BARRIER), _end(kernel)))
         else:
             times = ((part(links[links.index(fetch.link) - 1], BARRIER), read),)
-        found.append(Strip(fetch.bytes, times))
-    return found
+        strips.append(Strip(fetch.bytes, times))
+    return strips
 
 
 def _staged(kernel: BackToBackKernel, divided: bool) -> list[tuple[list[int], Strip]]:

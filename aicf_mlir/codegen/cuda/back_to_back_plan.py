@@ -122,8 +122,8 @@ class ChainSchedule:
 
     def flag(self, value: int, link: int, argument: int) -> Flags | None:
         """The bits that a link takes instead of a value."""
-        found = (f for f in self.flags if (f.value, f.link, f.argument) == (value, link, argument))
-        return next(found, None)
+        matching = (f for f in self.flags if (f.value, f.link, f.argument) == (value, link, argument))
+        return next(matching, None)
 
 
 def strip_bytes(columns: int) -> int:

@@ -109,13 +109,13 @@ def is_small_map(kernel: Kernel) -> bool:
 
 def _apart(kernel: Kernel) -> list[list[int]]:
     """The results by the functions that compute them, at most one such group for each warp."""
-    found: dict[frozenset[int], list[int]] = {}
+    alike: dict[frozenset[int], list[int]] = {}
     for number, value in enumerate(kernel.body.results):
         used = closure(kernel, [value])
         lines = ((v, line_of(kernel, v)) for v in used)
         slow = frozenset(v for v, line in lines if line is not None and line.op in TRANSCENDENTAL)
-        found.setdefault(slow, []).append(number)
-    groups = list(found.values())
+        alike.setdefault(slow, []).append(number)
+    groups = list(alike.values())
     most = THREADS // rows.WARP
     return (
         [*groups[: most - 1], [n for group in groups[most - 1 :] for n in group]]
@@ -171,16 +171,16 @@ def groups_of(kernel: HorizontalKernel) -> list[EqualMembers]:
     order = sorted(
         range(len(kernel.parts)), key=lambda n: (ORDER.index(kernel.parts[n].kind), kernel.parts[n].id, n)
     )
-    found: list[EqualMembers] = []
+    groups: list[EqualMembers] = []
     first = 0
     for _, numbers in groupby(order, key=lambda n: kernel.parts[n].id):
         same = tuple(numbers)
         part = part_of(kernel.parts[same[0]])
         if isinstance(part, str):
             raise SelectionError(f"member {same[0]} of a together: {part}")
-        found.append(EqualMembers(kernel.parts[same[0]], part, same, first))
-        first += found[-1].blocks
-    return found
+        groups.append(EqualMembers(kernel.parts[same[0]], part, same, first))
+        first += groups[-1].blocks
+    return groups
 
 
 def code(kernel: HorizontalKernel) -> Code:

@@ -205,14 +205,14 @@ def _combined(function: Function, columns: Columns, outer: str, point: Point) ->
     assert lanes is not None
 
     def block(number: str, before: list[Value]) -> list[Value]:
-        found: list[Value] = []
+        totals: list[Value] = []
         for place, (row, total) in enumerate(zip(columns.rows, before, strict=True)):
             start = columns.partial(function, place, number, outer)
             pointer = function.pointer(start, STORED[row.type], lanes.index)
             one = memory.load(function, pointer, row.type, lanes.count)
             one = one if one.type == row.total_type else cast(function, "fpext", one, "f64")
-            found.append(row.combine(function, total, one))
-        return found
+            totals.append(row.combine(function, total, one))
+        return totals
 
     start = [row.start(row.total_type, lanes.count) for row in columns.rows]
     return function.loop("0", str(columns.blocks), 1, start, block)

@@ -113,7 +113,7 @@ def _with_identity(function: Function, row: Reduction, value: Value, valid: int,
 
 def accumulate(point: Point, rows: Sequence[Reduction], sums: Sequence[Value]) -> list[Value]:
     """`sums` with the terms at a point."""
-    found: list[Value] = []
+    totals: list[Value] = []
     assert point.lanes is not None
     for row, total in zip(rows, sums, strict=True):
         term = point[row.term]
@@ -122,8 +122,8 @@ def accumulate(point: Point, rows: Sequence[Reduction], sums: Sequence[Value]) -
             term = _with_identity(point.function, row, term, point.lanes.valid, lanes)
         for first in range(0, term.lanes, total.lanes):
             total = row.combine(point.function, total, point.function.lanes(term, first, total.lanes))
-        found.append(total)
-    return found
+        totals.append(total)
+    return totals
 
 
 def reduce_along(

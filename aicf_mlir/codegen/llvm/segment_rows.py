@@ -140,11 +140,11 @@ def _write_row(function: Function, one: Kernel) -> None:
     rows = reductions(one)
 
     def part(number: str, before: list[Value]) -> list[Value]:
-        found: list[Value] = []
+        totals: list[Value] = []
         for at, (row, total) in enumerate(zip(rows, before, strict=True)):
             given = memory.load(function, _slot(function, rows, number, at), total.type)
-            found.append(row.combine(function, total, given))
-        return found
+            totals.append(row.combine(function, total, given))
+        return totals
 
     totals = function.loop("0", "%parts", 1, [row.start(row.total_type) for row in rows], part)
     point = Point(function, one, LoopPosition.origin(one))

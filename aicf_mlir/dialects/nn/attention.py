@@ -151,11 +151,11 @@ class AttentionOp(HeadsOp, DifferentiableInPartsInterface):
         scale, causal = self.scale.value.data, is_true(self.causal)
         operands = (dout, self.query, self.key, self.value, self.out, self.largest, self.total, self.mask)
         grad = builder.insert(AttentionGradOp(*operands, scale=scale, causal=causal))
-        found: list[SSAValue | None] = [grad.dquery, grad.dkey, grad.dvalue]
+        gradients: list[SSAValue | None] = [grad.dquery, grad.dkey, grad.dvalue]
         if self.mask is not None:
             composed = Composed(builder, self.attended)
-            found.append(composed.mask_gradient(dout) if is_float(self.mask) else None)
-        return found
+            gradients.append(composed.mask_gradient(dout) if is_float(self.mask) else None)
+        return gradients
 
 
 @irdl_op_definition

@@ -108,8 +108,8 @@ class NormOp(RowsOp, DifferentiableInPartsInterface, abc.ABC):
 
 
 def _properties(normalized: int, eps: float | None = None) -> dict[str, Attribute]:
-    found: dict[str, Attribute] = {"normalized": IntegerAttr(normalized, i64)}
-    return found if eps is None else {"eps": float_attr(eps), **found}
+    properties: dict[str, Attribute] = {"normalized": IntegerAttr(normalized, i64)}
+    return properties if eps is None else {"eps": float_attr(eps), **properties}
 
 
 @irdl_op_definition
@@ -184,15 +184,15 @@ class LayerNormOp(NormOp):
         assert g is not None, "no other result has a gradient"
         normalized = self.normalized.value.data
         dx = LayerNormGradOp(g, self.x, self.mean, self.rstd, self.weight, normalized)
-        found: list[SSAValue | None] = [builder.insert(dx).dx]
+        gradients: list[SSAValue | None] = [builder.insert(dx).dx]
         if self.weight is not None:
             wide = as_element(builder, self.x, element_type(self.mean))
             away = builder.insert(SubOp(wide, self.mean)).result
             scaled = builder.insert(MulOp(away, self.rstd)).result
-            found.append(self.sums(builder, g, self.weight, scaled))
+            gradients.append(self.sums(builder, g, self.weight, scaled))
         if self.bias is not None:
-            found.append(sum_to_shape(builder, g, shape_of(self.bias)))
-        return found
+            gradients.append(sum_to_shape(builder, g, shape_of(self.bias)))
+        return gradients
 
 
 class NormGradOp(RowsOp, abc.ABC):
@@ -283,12 +283,12 @@ class RmsNormOp(NormOp):
         g = cotangents[0]
         assert g is not None, "no other result has a gradient"
         dx = RmsNormGradOp(g, self.x, self.rstd, self.weight, self.normalized.value.data)
-        found: list[SSAValue | None] = [builder.insert(dx).dx]
+        gradients: list[SSAValue | None] = [builder.insert(dx).dx]
         if self.weight is not None:
             wide = as_element(builder, self.x, element_type(self.rstd))
             scaled = builder.insert(MulOp(wide, self.rstd)).result
-            found.append(self.sums(builder, g, self.weight, scaled))
-        return found
+            gradients.append(self.sums(builder, g, self.weight, scaled))
+        return gradients
 
 
 @irdl_op_definition

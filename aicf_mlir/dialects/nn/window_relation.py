@@ -132,10 +132,10 @@ def inside(at: Scalar, first: int, last: int, size: int, holds: list[Scalar]) ->
 
 def every(conditions: Sequence[Scalar]) -> Scalar | None:
     """True if all conditions hold; None if there are none."""
-    found: Scalar | None = None
+    condition: Scalar | None = None
     for each in conditions:
-        found = each if found is None else found & each
-    return found
+        condition = each if condition is None else condition & each
+    return condition
 
 
 NUMBERS = ("kernel", "stride", "dilation", "low", "spread")

@@ -125,12 +125,12 @@ class ReducedOp(WindowedOp, abc.ABC):
         if self.reduced_dims:
             position = [x.builder.index(d) for d in range(self.rank)]
             return reduction.of_row(term(*looks.places(here, position, sizes, self.sizes)))
-        found: Scalar | None = None
+        total: Scalar | None = None
         for position in product(*(range(n) for n in looks.positions)):
             one = term(*looks.places(here, position, sizes, self.sizes))
-            found = one if found is None else reduction.of_two(found, one)
-        assert found is not None
-        return found
+            total = one if total is None else reduction.of_two(total, one)
+        assert total is not None
+        return total
 
     def flat(self, places: Sequence[Scalar], sizes: Sequence[int]) -> Scalar:
         """The number of a place among the elements of a channel."""

@@ -82,17 +82,17 @@ def twins_of(launch: LaunchOp, slots: Mapping[str, SlotOp], bodies: Bodies) -> s
     body = bodies[symbol]
     builder = Builder(body.args)
     value_of = dict(zip(body.results, builder.inline(body, range(len(body.args))), strict=True))
-    found: set[Cast] = set()
+    casts: set[Cast] = set()
     for part in parts:
         wide = [
             (slot, builder.scalar(value_of[value])) for slot, value in part if _element(slots, slot) == "f32"
         ]
         for slot, value in part:
             if (element := _element(slots, slot)) in NARROW:
-                found.update(
+                casts.update(
                     Cast(own, slot) for own, x in wide if x.rounded(element).value == value_of[value]
                 )
-    return found
+    return casts
 
 
 def results_of(launch: LaunchOp, bodies: Bodies) -> list[list[tuple[str, int]]]:

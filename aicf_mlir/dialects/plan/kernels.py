@@ -27,13 +27,13 @@ def generated_kernels(program: ProgramOp) -> dict[str, Kernel]:
     """The generated kernels of `program` by their ids."""
     selection = Selection(program.parent_op(), program.target.data)
     slots = program.slots
-    found: dict[str, Kernel] = {}
+    kernels: dict[str, Kernel] = {}
     for launch in program.launches:
-        if not launch.bodies or launch.kernel_id.data in found:
+        if not launch.bodies or launch.kernel_id.data in kernels:
             continue
         if (kernel := selection.generated(use_of(launch, slots))) is not None:
-            found[kernel.id] = kernel
-    return found
+            kernels[kernel.id] = kernel
+    return kernels
 
 
 def name_kernels(program: ProgramOp, wanted: Callable[[Use], str] = lambda use: "") -> None:

@@ -56,12 +56,12 @@ def parse_range(parser: Parser) -> tuple[int, int]:
 
     The lexer of MLIR takes `0.` for a float, so the text is matched here and the lexer is set to the position after it.
     """
-    found = _RANGE.match(str(parser.lexer.input.content), parser.pos)
-    if found is None:
+    match = _RANGE.match(str(parser.lexer.input.content), parser.pos)
+    if match is None:
         parser.raise_error("expected a range of launches such as 0..4")
-    parser.lexer.pos = found.end()
+    parser.lexer.pos = match.end()
     parser.parse_number()  # the current token, which began the range; the next one begins after it
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def print_other_attributes(printer: Printer, op: Operation) -> None:

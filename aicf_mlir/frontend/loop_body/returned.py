@@ -56,14 +56,14 @@ class Returned:
 
     def results(self, value: Any, read: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the tensors in the body's result, and copies of the tensors that it has `read`, by the names of outputs."""
-        found = {name: read[place].detach().clone() for place, name in self.numbers.items()}
+        values = {name: read[place].detach().clone() for place, name in self.numbers.items()}
 
         def leaf(template: Any, other: Any) -> Any:
             if isinstance(template, Output):
-                found[template.name] = other.detach().clone()
+                values[template.name] = other.detach().clone()
 
         together(self.template, value, leaf)
-        return found
+        return values
 
 
 @dataclass

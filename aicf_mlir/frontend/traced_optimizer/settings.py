@@ -74,14 +74,14 @@ class GroupSettings:
     @property
     def values(self) -> dict[str, float]:
         """Return the current value of each slot. Raises BindError for nan."""
-        found: dict[str, float] = {}
+        numbers: dict[str, float] = {}
         for key, names in self.members.items():
             entry = self.group[key]
             for name, value in zip(names, sequence(entry) or [entry], strict=True):
                 if name:
                     real(value, f"the optimizer's {key}")
-                    found[self.slot(name)] = value
-        return found
+                    numbers[self.slot(name)] = value
+        return numbers
 
     def entries(self, live: Mapping[str, Any]) -> dict[str, Any]:
         """Return the group with its numbers replaced by the numbers of `live`. Raises TraceError for a tensor."""

@@ -224,7 +224,7 @@ def _arguments(
 ) -> list[Argument]:
     group_of = {i: each.index for each, inside in zip(settings, members, strict=True) for i in inside}
     zeros = [torch.zeros(p.shape, dtype=p.dtype) for p in params]
-    found = [
+    arguments = [
         Argument(Label(role, names[p]), tuple(p.shape), p.dtype)
         for role in ("param", "input")
         for p in params
@@ -232,8 +232,8 @@ def _arguments(
     for (index, key), _ in states:
         begins = beginnings[index, key](zeros)
         slot = OptimizerSlot(group_of[index], key, names[params[index]])
-        found.append(Argument(Label(*slot.key), tuple(begins.shape), begins.dtype))
-    return found + [Argument(Label("host_scalar", name), (), torch.float64) for name in _slots(settings)]
+        arguments.append(Argument(Label(*slot.key), tuple(begins.shape), begins.dtype))
+    return arguments + [Argument(Label("host_scalar", name), (), torch.float64) for name in _slots(settings)]
 
 
 def _without_unused(function: func.FuncOp) -> func.FuncOp:

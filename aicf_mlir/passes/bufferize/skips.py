@@ -39,16 +39,16 @@ def skippable_ops(function: FuncOp, in_place: Callable[[SSAValue, BlockArgument]
     }
     others = {kernel.block_of(value) for value, label in returned if label.role != "update"}
     checks = {kernel.block_of(value).owner for value, label in returned if label.role == STATUS}
-    found: set[Operation] = set()
+    skippable: set[Operation] = set()
     for op in reversed(list(function.body.block.ops)):
         if op in checks:
             break
         if not isinstance(op, SKIPPABLE):
             continue
         updates_only = all(result in updates and result not in others for result in op.results)
-        if updates_only and all(user in found for result in op.results for user in _users(result)):
-            found.add(op)
-    return found
+        if updates_only and all(user in skippable for result in op.results for user in _users(result)):
+            skippable.add(op)
+    return skippable
 
 
 def _users(value: SSAValue) -> list[Operation]:

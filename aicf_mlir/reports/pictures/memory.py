@@ -77,13 +77,13 @@ def memory_picture(module: ModuleOp | ProgramOp) -> str:
 
 def _colours(memory: MemoryMap) -> dict[str, str]:
     """The tones of each role by CSS class, and a lighter one for workspaces."""
-    found: dict[str, str] = {}
+    fills: dict[str, str] = {}
     for arena in memory.arenas:
         colour = style.ROLE_COLOURS[arena.name]
         for tone in range(TONES):
-            found[f"{arena.name}{tone}"] = style.lighter(colour, 0.22 * tone)
-        found[f"{arena.name}w"] = style.lighter(colour, 0.75)
-    return found
+            fills[f"{arena.name}{tone}"] = style.lighter(colour, 0.22 * tone)
+        fills[f"{arena.name}w"] = style.lighter(colour, 0.75)
+    return fills
 
 
 def _heading(svg: Svg, memory: MemoryMap, title: str, width: float) -> float:

@@ -120,17 +120,17 @@ def beside_torch(
         gradients = {f"parameter {name!r}": on_host(value) for name, value in contender.gradients().items()}
         ours = Seen(results, before, live.observed(), gradients)
         after = contender.keep()
-        found: list[Difference] = []
+        differences: list[Difference] = []
         wrong: list[str] = []
         for first, count in pairwise((0, *RUNS)):
             for seed in range(first, count):
                 contender.put_back(start)
                 runs.append(_torch(live, torch_step, seed, unit))
-            found = _differences(number, ours, truth, runs, live, unit, exact is not None)
-            wrong = [row.name for row in found if row.why]
+            differences = _differences(number, ours, truth, runs, live, unit, exact is not None)
+            wrong = [row.name for row in differences if row.why]
             if not wrong:
                 break
-        rows += found
+        rows += differences
         if wrong and layer is None:
             contender.put_back(start)
             with suppress(KeyError):

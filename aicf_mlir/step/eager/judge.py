@@ -63,18 +63,18 @@ def judge(
     own = slack[finite] if isinstance(slack, torch.Tensor) else zero + slack
     floor = relative * max(scale, kindred)
     allowed = FACTOR * rms(spread) + floor + rms(own)
-    found = Judged(rms(error), allowed)
-    if found.error > allowed:
+    judged = Judged(rms(error), allowed)
+    if judged.error > allowed:
         return Judged(
-            found.error, allowed, f"error {found.error:.3g}, allowed {allowed:.3g} at scale {scale:.3g}"
+            judged.error, allowed, f"error {judged.error:.3g}, allowed {allowed:.3g} at scale {scale:.3g}"
         )
     limit = OWN_SPREAD * spread + COMMON_SPREAD * (rms(spread) + floor) + 4 * own
     if bool((error > limit).any()):
         at = int((error - limit).argmax())
         place = int(finite.flatten().nonzero()[at])
         why = f"element {place} misses by {float(error[at]):.3g}, allowed {float(limit[at]):.3g} at scale {scale:.3g}"
-        return Judged(found.error, allowed, why)
-    return found
+        return Judged(judged.error, allowed, why)
+    return judged
 
 
 def decided_by(gradient: torch.Tensor, runs: Sequence[torch.Tensor], unit: float) -> torch.Tensor:

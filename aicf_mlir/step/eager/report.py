@@ -63,9 +63,9 @@ class Comparison:
         if self.equal:
             return ""
         first = self.differences[0].step
-        found = [row for row in self.differences if row.step == first]
-        shown = "; ".join(str(row) for row in found[:SHOWN])
-        more = f"; {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        rows = [row for row in self.differences if row.step == first]
+        shown = "; ".join(str(row) for row in rows[:SHOWN])
+        more = f"; {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
         where = f"; the first layer that differs is {self.layer}" if self.layer else ""
         return f"step {first} is not what torch does: {shown}{more}{where}"
 

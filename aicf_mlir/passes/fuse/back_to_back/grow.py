@@ -301,16 +301,16 @@ def flattened(member: LoopMember, shape: tuple[int, ...]) -> LoopMember | None:
 
 def made_late(values: Sequence[SSAValue], position: dict[Operation, int], place: int) -> Iterator[Operation]:
     """The ops to move before a place of the text: the ops after it that make `values`, each after the ops it reads."""
-    found: dict[Operation, None] = {}
+    ops: dict[Operation, None] = {}
 
     def visit(value: SSAValue) -> None:
         op = value.owner
-        if isinstance(op, Block) or position[op] < place or op in found:
+        if isinstance(op, Block) or position[op] < place or op in ops:
             return
         for operand in op.operands:
             visit(operand)
-        found[op] = None
+        ops[op] = None
 
     for value in values:
         visit(value)
-    yield from found
+    yield from ops

@@ -67,15 +67,15 @@ def write(function: FuncOp, bodies: Bodies, plan: ChainPlan) -> KernelOp:
 
 def result_types(plan: ChainPlan) -> list[Attribute]:
     """The type of each value that is written, then of its sum."""
-    found: list[Attribute] = []
+    types: list[Attribute] = []
     for planned, link in zip(plan.links, plan.chain.links, strict=True):
         for value in planned.values:
             if value.write and value.of is not None:
-                found.append(with_shape(value.of, link.shape))
+                types.append(with_shape(value.of, link.shape))
             if value.sums:
-                found.append(TensorType(ELEMENT_TYPES[value.sum_element], link.shape[1:]))
-    found += [plan.rounded.type] if plan.writes_a else []
-    return [*found, *(outer.product.results[0].type for outer in plan.over_rows)]
+                types.append(TensorType(ELEMENT_TYPES[value.sum_element], link.shape[1:]))
+    types += [plan.rounded.type] if plan.writes_a else []
+    return [*types, *(outer.product.results[0].type for outer in plan.over_rows)]
 
 
 def hand_over(value: SSAValue, new: SSAValue, place: Operation) -> None:

@@ -73,12 +73,12 @@ class Cluster:
 def operands_of(cluster: Cluster) -> dict[tuple[SSAValue, Layout | None], None]:
     """The outside operands of the cluster, constants left out."""
     inside = cluster.values
-    found: dict[tuple[SSAValue, Layout | None], None] = {}
+    places: dict[tuple[SSAValue, Layout | None], None] = {}
     for member in cluster.members:
         for access in member.operands:
             if access.root not in inside and constant_of(access) is None:
-                found[access.root, access.layout] = None
-    return found
+                places[access.root, access.layout] = None
+    return places
 
 
 def why_not(cluster: Cluster) -> str:
@@ -108,11 +108,11 @@ def reduces_few_rows(cluster: Cluster) -> bool:
 
 def stages_of(cluster: Cluster) -> dict[SSAValue, int]:
     """For each result, the number of successive reductions on the way to it inside the cluster."""
-    found: dict[SSAValue, int] = {}
+    depths: dict[SSAValue, int] = {}
     for member in cluster.members:
-        before = [found.get(access.root, 0) for access in member.operands]
+        before = [depths.get(access.root, 0) for access in member.operands]
         own = member.body.stages
         for number, result in enumerate(member.results):
             value = member.body.results[number]
-            found[result] = max(before, default=0) + own[value]
-    return found
+            depths[result] = max(before, default=0) + own[value]
+    return depths

@@ -173,20 +173,20 @@ class Clustering:
         """The clusters that the member reads, the latest first; then the clusters that share an operand of more than one element
         with it.
         """
-        found: list[Cluster] = []
+        clusters: list[Cluster] = []
         for access in member.operands:
             op = access.root.owner
             if (
                 isinstance(op, Operation)
                 and (cluster := self.cluster_of.get(op)) is not None
-                and cluster not in found
+                and cluster not in clusters
             ):
-                found.append(cluster)
-        found.sort(key=lambda cluster: -cluster.anchor)
-        yield from found
+                clusters.append(cluster)
+        clusters.sort(key=lambda cluster: -cluster.anchor)
+        yield from clusters
         roots = {a.root for a in member.operands if constant_of(a) is None and not is_one_element(a)}
         for cluster in reversed(self.clusters[-LOOK_BACK:]):
-            if cluster not in found and any(
+            if cluster not in clusters and any(
                 access.root in roots and not is_one_element(access)
                 for other in cluster.members
                 for access in other.operands
@@ -268,16 +268,16 @@ class Clustering:
     def readers(self, value: SSAValue) -> list[Operation]:
         """Every op that reads `value`, also through copies and ops that move no memory."""
         if value not in self._readers:
-            found: list[Operation] = []
+            ops: list[Operation] = []
             for use in value.uses:
                 op = use.operation
-                found.append(op)
+                ops.append(op)
                 if isinstance(op, (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)):
-                    found += self.readers(op.results[0])
+                    ops += self.readers(op.results[0])
             # An op that only moves elements is read at the place of its reader, not at its own.
             self._readers[value] = [
                 op
-                for op in found
+                for op in ops
                 if not isinstance(op, (kernel.ReshapeOp, kernel.ViewOp)) and not self.is_free(op)
             ]
         return self._readers[value]

@@ -81,6 +81,7 @@ class KernelVariant(TypedDict):
     op: str
     device: str
     min_sm: int
+    max_sm: int
     cublaslt: bool
     built: bool
 

@@ -18,6 +18,7 @@ usage() {
 build() {
   local architecture
   architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '.') || return
+  [ "$architecture" = 90 ] && architecture=90a  # with Hopper's own instructions
   mkdir -p "$SITE"
   if compgen -G "$ROOT/.whl/*.whl" >/dev/null; then
     python3 -m pip install -q --no-index --no-deps --no-compile --upgrade --target "$SITE" "$ROOT"/.whl/*.whl || return

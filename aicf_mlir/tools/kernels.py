@@ -10,6 +10,7 @@ while `version` stays:
              kernels                    [KERNEL, …]: the first one that takes a use runs it
     KERNEL   id, device                 "gemm_cpu_blas", "cpu" or "cuda"
              min_sm                     the lowest compute capability, such as 80; 0 on the CPU
+             max_sm                     the highest; 0 where there is none
              cublaslt                   true if it is of that library
              built                      true if this build has its code
              available                  true if it can run on this machine
@@ -40,6 +41,7 @@ class KernelRow:
     id: str
     device: str
     min_sm: int
+    max_sm: int
     cublaslt: bool
     built: bool
     available: bool
@@ -87,6 +89,7 @@ def _kernel(variant: _C.KernelVariant, present: str | None) -> KernelRow:
         variant["name"],
         variant["device"],
         variant["min_sm"],
+        variant["max_sm"],
         variant["cublaslt"],
         variant["built"],
         missing is None,
@@ -102,7 +105,8 @@ def _missing(variant: _C.KernelVariant, present: str | None) -> str | None:
         return None
     if present is None:
         return "no CUDA device here"
-    if capability(present) < variant["min_sm"]:
+    newest = variant["max_sm"] or capability(present)
+    if not variant["min_sm"] <= capability(present) <= newest:
         return f"the device here is {architecture(present)}"
     return "no cuBLASLt here" if variant["cublaslt"] and not present.endswith("+cublaslt") else None
 
@@ -141,6 +145,7 @@ def _paragraph(op: Op, width: int) -> list[str]:
     elif not op.kernels:
         lines.append("  no kernel on this device")
     for kernel in op.kernels:
-        place = f"sm_{kernel.min_sm} or newer" if kernel.min_sm else kernel.device
+        more = "" if kernel.max_sm else " or newer"
+        place = f"sm_{kernel.min_sm}{more}" if kernel.min_sm else kernel.device
         lines.append(f"  {kernel.id:{width}}  {place:<14}  {kernel.missing or 'available'}")
     return lines

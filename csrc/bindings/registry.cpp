@@ -114,6 +114,7 @@ py::list kernel_variants() {
     row["op"] = variant.op;
     row["device"] = variant.device == DeviceType::Cpu ? "cpu" : "cuda";
     row["min_sm"] = variant.min_sm;
+    row["max_sm"] = variant.max_sm;
     row["cublaslt"] = variant.cublaslt;
     row["built"] = variant.prepare != nullptr;
     rows.append(row);

@@ -112,6 +112,8 @@ Status KernelRegistry::accepts(const KernelVariant& variant, const OpDesc& op, c
     return Status::unsupported(std::string("runs on ") +
                                (variant.device == DeviceType::Cpu ? "cpu" : "cuda"));
   if (variant.min_sm > target.sm) return Status::unsupported("needs sm_" + std::to_string(variant.min_sm));
+  if (variant.max_sm && variant.max_sm < target.sm)
+    return Status::unsupported("needs sm_" + std::to_string(variant.max_sm) + " or older");
   AICF_TRY(variant.supported(op));
   const bool missing = variant.cublaslt && !target.cublaslt;
   return missing ? Status::unsupported("needs cuBLASLt: a target with +cublaslt") : Status::ok();

@@ -74,6 +74,7 @@ struct KernelVariant {
   bool cublaslt = false;   // whether it is of cuBLASLt, which a target has or has not
   // Why a later row is taken where no plan names this one, though it supports the operation; null: none is.
   Status (*preferred)(const OpDesc&) = nullptr;
+  int max_sm = 0;                    // highest compute capability; 0: any
   const OpSchema* schema = nullptr;  // of `op`; set by the registry
 };
 

@@ -1,5 +1,6 @@
 // attention and its gradient: what they accept and the kernels that run them.
 #include <algorithm>
+#include <climits>
 #include <initializer_list>
 
 #include "kernels/attention/launch.h"
@@ -80,12 +81,11 @@ Status needs_neighbours(const char* name, const TensorDesc& t) {
                  t.strides_str());
 }
 
-template <DType dtype>
+template <DType dtype, int64_t kLargest = kLargestHead>
 Status supports_heads(const OpDesc& op) {
   AICF_TRY(needs_dtype(op, dtype));
   const int64_t largest = std::max(op.in("query").shape[3], op.in("value").shape[3]);
-  if (largest > kLargestHead)
-    return decline("needs heads of at most ", kLargestHead, " elements, got ", largest);
+  if (largest > kLargest) return decline("needs heads of at most ", kLargest, " elements, got ", largest);
   for (const OperandRow& row : op.schema->inputs)
     if (row.count == Count::One && op.in(row.name).rank == 4)
       AICF_TRY(needs_neighbours(row.name, op.in(row.name)));
@@ -94,11 +94,24 @@ Status supports_heads(const OpDesc& op) {
   return needs_element_alignment(op);
 }
 
+template <DType dtype>
+Status supports_hopper(const OpDesc& op) {
+  const int64_t rows = std::max(op.in("query").shape[2], op.in("key").shape[2]);
+  if (rows > INT_MAX / 2) return decline("needs at most 2^30 queries and keys of a head, got ", rows);
+  return supports_heads<dtype, kLargestHopperHead>(op);
+}
+
 constexpr Prepare cpu = prepare_with<attention_problem, attention_cpu>;
 constexpr Prepare cpu_grad = prepare_with<attention_problem, attention_grad_cpu>;
 constexpr Prepare cuda = AICF_CUDA((prepare_with<attention_problem, attention_cuda>));
 constexpr Prepare cuda_grad = AICF_CUDA((prepare_with<attention_problem, attention_grad_cuda>));
 
+constexpr Prepare hopper = AICF_CUDA((prepare_with<attention_problem, attention_hopper>));
+constexpr Prepare hopper_grad = AICF_CUDA((prepare_with<attention_problem, attention_grad_hopper>));
+
+#define AICF_HOPPER_ROWS(op, prepare, workspace)                                                    \
+  only_on(90, cuda_row(op "_f16_hopper", op, 90, prepare, supports_hopper<DType::F16>, workspace)), \
+      only_on(90, cuda_row(op "_bf16_hopper", op, 90, prepare, supports_hopper<DType::BF16>, workspace))
 #define AICF_ATTENTION_ROWS(op, prepare, workspace)                                           \
   cuda_row(op "_f16_tc", op, 80, prepare, supports_heads<DType::F16>, workspace),             \
       cuda_row(op "_bf16_tc", op, 80, prepare, supports_heads<DType::BF16>, workspace),       \
@@ -106,8 +119,10 @@ constexpr Prepare cuda_grad = AICF_CUDA((prepare_with<attention_problem, attenti
       cuda_row(op "_f64_blocks", op, kSmAny, prepare, supports_heads<DType::F64>, workspace)
 
 constexpr KernelVariant kVariants[] = {
+    AICF_HOPPER_ROWS("attention", hopper, nullptr),
     AICF_ATTENTION_ROWS("attention", cuda, nullptr),
     cpu_row("attention_cpu", "attention", cpu, needs_element_alignment, attention_cpu_workspace),
+    AICF_HOPPER_ROWS("attention_grad", hopper_grad, attention_grad_hopper_workspace),
     AICF_ATTENTION_ROWS("attention_grad", cuda_grad, attention_grad_cuda_workspace),
     cpu_row("attention_grad_cpu", "attention_grad", cpu_grad, needs_element_alignment,
             attention_grad_cpu_workspace),
@@ -122,6 +137,11 @@ constexpr const char* kNumerics =
 size_t attention_grad_cuda_workspace(const OpDesc& op) {
   const AttentionProblem p = attention_problem(op);
   return static_cast<size_t>(p.rows()) * dtype_size(compute_dtype(p.dtype));
+}
+
+size_t attention_grad_hopper_workspace(const OpDesc& op) {
+  constexpr size_t kRowBytes = 16;  // three numbers
+  return static_cast<size_t>(attention_problem(op).rows()) * kRowBytes;
 }
 
 static const Family family([](KernelRegistry& registry) {

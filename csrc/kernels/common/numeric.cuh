@@ -62,6 +62,12 @@ struct TypeTag {
   using type = T;
 };
 
+// Calls f(TypeTag<T>{}) for f16 and bf16.
+template <class F>
+Status with_half_type(DType dtype, F&& f) {
+  return dtype == DType::F16 ? f(TypeTag<__half>{}) : f(TypeTag<__nv_bfloat16>{});
+}
+
 // Calls f(TypeTag<T>{}) for the float type `dtype`; the schemas let no other type through.
 template <class F>
 Status with_float_type(DType dtype, F&& f) {

@@ -32,6 +32,12 @@ constexpr KernelVariant skippable_cuda_row(const char* name, const char* op, int
   return variant;
 }
 
+// Of a kernel with code for this compute capability alone.
+constexpr KernelVariant only_on(int sm, KernelVariant variant) {
+  variant.min_sm = variant.max_sm = sm;
+  return variant;
+}
+
 // Of a kernel that has a choice.
 constexpr KernelVariant choosing(KernelVariant variant, Choices choices) {
   variant.choices = choices;

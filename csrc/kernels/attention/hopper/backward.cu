@@ -1,0 +1,282 @@
+// The gradient of attention on Hopper: as backward.cuh, with products of warpgroups.
+#include "kernels/attention/backward.cuh"
+#include "kernels/attention/hopper/walk.cuh"
+#include "kernels/attention/launch.h"
+
+namespace aicf {
+using namespace cuda;
+namespace {
+
+// What both gradients need of a query besides its operands. A weight is exp(score - largest) * inverse, or
+// without a mask 2^(factor * product - exponent): see Rows in forward.cu.
+struct alignas(16) Row {  // one copy in the background
+  float largest, exponent, inverse, delta;
+};
+
+// What both gradients need of each query, LANES lanes a row.
+template <class T, int LANES>
+__global__ void __launch_bounds__(kDeltaThreads)
+    attention_hopper_rows_kernel(const __grid_constant__ AttentionProblem p, Row* rows, bool wide) {
+  dependency_wait();
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x) / LANES;
+  const int own = static_cast<int>(threadIdx.x) % LANES, size = static_cast<int>(p.value_size);
+  float sum = 0;
+  if (at < p.rows()) {
+    const int64_t head = at / p.queries, i = at % p.queries, b = head / p.heads, h = head % p.heads;
+    const T *dout = p.dout.of<const T>(b, h) + i * p.dout.row,
+            *out = p.saved.of<const T>(b, h) + i * p.saved.row;
+    if (wide && size % 8 == 0) {
+      for (int c = own * 8; c < size; c += LANES * 8) {
+        const auto x = *reinterpret_cast<const Vec<T, 8>*>(dout + c);
+        const auto y = *reinterpret_cast<const Vec<T, 8>*>(out + c);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) sum = fused(widen(x.at[k]), widen(y.at[k]), sum);
+      }
+    } else {
+      for (int c = own; c < size; c += LANES) sum = fused(widen(dout[c]), widen(out[c]), sum);
+    }
+  }
+#pragma unroll
+  for (int distance = LANES / 2; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+  if (at < p.rows() && own == 0) {
+    const float largest = static_cast<const float*>(p.largest)[at],
+                total = static_cast<const float*>(p.total)[at];
+    rows[at] = {largest, largest * kLog2E + log2f(total), 1.0f / total, sum};
+  }
+}
+
+// The products become weights (rows are queries, or keys with KEYS_FIRST). `whole`: nothing is hidden.
+template <bool KEYS_FIRST, bool MASKED, class T, int TILES, class RowAt>
+__device__ __forceinline__ void weigh(const Scoring<T>& scoring, float (&x)[TILES][4], int row, int column,
+                                      bool whole, RowAt row_at) {
+  const float factor = scoring.scale * kLog2E;
+#pragma unroll
+  for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const Row of = row_at(e, tile);
+      const int r = row + row_of(e), c = column + tile * 8 + column_of(e);
+      const int i = KEYS_FIRST ? c : r, j = KEYS_FIRST ? r : c;
+      if ((MASKED || !whole) && scoring.hidden(i, j))
+        x[tile][e] = 0;
+      else if constexpr (MASKED)
+        x[tile][e] = power_of_two((scoring(x[tile][e], i, j) - of.largest) * kLog2E) * of.inverse;
+      else
+        x[tile][e] = power_of_two(fmaf(x[tile][e], factor, -of.exponent));
+    }
+}
+
+// The products of dout and values become the gradient of the scores.
+template <int TILES, class RowAt>
+__device__ __forceinline__ void slope(const float (&weights)[TILES][4], float (&x)[TILES][4], RowAt row_at) {
+#pragma unroll
+  for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) x[tile][e] = weights[tile][e] * (x[tile][e] - row_at(e, tile).delta);
+}
+
+// Rows of a result, times `factor`, from the sums of a warp.
+template <class T, int TILES>
+__device__ __forceinline__ void store(const Heads<void*>& heads, int64_t b, int64_t h, int row, int rows,
+                                      int columns, float factor, const float (&sums)[TILES][4]) {
+  T* first = heads.of<T>(b, h);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int r = row + row_of(2 * half);
+    if (r >= rows) continue;
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile)
+      store_pair(first + r * heads.row, tile * 8 + column_of(0), columns, factor * sums[tile][2 * half],
+                 factor * sums[tile][2 * half + 1]);
+  }
+}
+
+template <class S>
+constexpr size_t kKeyShared = S::shared_bytes(2, 2, S::kStep* static_cast<int>(sizeof(Row)));
+template <class S>
+constexpr size_t kQueryShared = S::shared_bytes(2, 2, 0);
+
+// dkey and dvalue: a block has some keys, and walks along the queries of all heads of their group.
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    attention_hopper_key_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows, bool wide) {
+  dependency_wait();
+#if AICF_HAS_WARPGROUPS
+  using T = typename S::T;
+  constexpr int D = S::kSize;
+  extern __shared__ unsigned char raw[];
+  unsigned char* own = S::aligned(raw);
+  unsigned char* walked = own + 2 * S::Own::kBytes;
+  unsigned char* row_stages = walked + S::kStages * 2 * S::Walked::kBytes;
+
+  const BlockPlace place(p.batch, p.key_heads, p.keys, S::kRows, false);
+  const int queries = static_cast<int>(p.queries), keys = static_cast<int>(p.keys);
+  const int size = static_cast<int>(p.size), value_size = static_cast<int>(p.value_size);
+  const int first = static_cast<int>(place.row), row = first + S::warp_row();
+  const int group_first = first + S::group() * kGroupRows;
+  const int begin = p.causal ? first / S::kStep * S::kStep : 0;
+  const int each = begin < queries ? (queries - begin + S::kStep - 1) / S::kStep : 0;  // steps of a head
+  const int steps = each * static_cast<int>(p.group());
+  const int64_t first_head = place.h * p.group();
+  const auto fetch = [&](int step) {
+    if (step >= steps) return;
+    const int64_t h = first_head + step / each;
+    const int from = begin + step % each * S::kStep, stage = step % S::kStages;
+    unsigned char* tiles = walked + stage * 2 * S::Walked::kBytes;
+    S::Walked::template load<S::kThreads>(tiles, p.query.of<const T>(place.b, h), p.query.row, from, queries,
+                                          size, wide);
+    S::Walked::template load<S::kThreads>(tiles + S::Walked::kBytes, p.dout.of<const T>(place.b, h),
+                                          p.dout.row, from, queries, value_size, wide);
+    if (threadIdx.x < S::kStep) {
+      const int i = from + static_cast<int>(threadIdx.x);
+      const Row* source = rows + (place.b * p.heads + h) * p.queries + i;
+      gemm::copy_async<16>(row_stages + (stage * S::kStep + threadIdx.x) * sizeof(Row),
+                           i < queries ? source : rows, i < queries ? 16 : 0);
+    }
+  };
+
+  S::Own::template load<S::kThreads>(own, p.key.of<const T>(place.b, place.h), p.key.row, first, keys, size,
+                                     wide);
+  S::Own::template load<S::kThreads>(own + S::Own::kBytes, p.value.of<const T>(place.b, place.h), p.value.row,
+                                     first, keys, value_size, wide);
+  S::begin(fetch);
+  float dkey[D / 8][4] = {}, dvalue[D / 8][4] = {};
+  for (int step = 0; step < steps; ++step) {
+    S::begin_step(step, fetch);
+    const int from = begin + step % each * S::kStep, stage = step % S::kStages;
+    if (p.causal && from + S::kStep - 1 < group_first) continue;  // for all of the warpgroup
+    const unsigned char* query = walked + stage * 2 * S::Walked::kBytes;
+    const unsigned char* dout = query + S::Walked::kBytes;
+    const Row* query_rows = reinterpret_cast<const Row*>(row_stages) + stage * S::kStep;
+    const auto row_at = [&](int e, int tile) { return query_rows[tile * 8 + column_of(e)]; };
+    const Scoring<T> scoring(p, place.b, first_head + step / each);
+    // A row for each key.
+    float weights[S::kTiles][4], slopes[S::kTiles][4];
+    start_scores<T, S::kRows, S::kStep, D>(weights, own, S::group_row(), query);
+    start_scores<T, S::kRows, S::kStep, D>(slopes, own + S::Own::kBytes, S::group_row(), dout);
+    wait_sums<1>(weights);
+    const bool whole =
+        row + kWarpRows <= keys && from + S::kStep <= queries && (!p.causal || row + kWarpRows - 1 <= from);
+    weigh<true, S::kMasked>(scoring, weights, row, from, whole, row_at);
+    Left rounded[S::kStep / 16];
+    pack_rows<T>(rounded, weights);
+    start_adding<T, S::kStep, D>(dvalue, rounded, dout);
+    wait_sums<1>(slopes);
+    slope(weights, slopes, row_at);
+    Left rounded_slopes[S::kStep / 16];
+    pack_rows<T>(rounded_slopes, slopes);
+    start_adding<T, S::kStep, D>(dkey, rounded_slopes, query);
+    wait_sums<0>(dvalue);
+    wait_sums<0>(dkey);
+  }
+  wait_copies<0>();
+  store<T>(p.dkey, place.b, place.h, row, keys, size, static_cast<float>(p.scale), dkey);
+  store<T>(p.dvalue, place.b, place.h, row, keys, value_size, 1.0f, dvalue);
+#endif
+}
+
+// dquery: a block has some queries, and walks along their keys.
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    attention_hopper_query_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows,
+                                       bool wide) {
+  dependency_wait();
+#if AICF_HAS_WARPGROUPS
+  using T = typename S::T;
+  constexpr int D = S::kSize;
+  extern __shared__ unsigned char raw[];
+  unsigned char* own = S::aligned(raw);
+  unsigned char* walked = own + 2 * S::Own::kBytes;
+
+  const BlockPlace place(p.batch, p.heads, p.queries, S::kRows, true);
+  const int queries = static_cast<int>(p.queries), keys = static_cast<int>(p.keys);
+  const int size = static_cast<int>(p.size), value_size = static_cast<int>(p.value_size);
+  const int first = static_cast<int>(place.row), row = first + S::warp_row();
+  const int last = first + S::kRows < queries ? first + S::kRows : queries;
+  const int end = p.causal && last < keys ? last : keys, steps = (end + S::kStep - 1) / S::kStep;
+  const int group_last = first + (S::group() + 1) * kGroupRows - 1;
+  const Scoring<T> scoring(p, place.b, place.h);
+  const T* keys_of = p.key.of<const T>(place.b, place.h / p.group());
+  const T* values_of = p.value.of<const T>(place.b, place.h / p.group());
+  const auto fetch = [&](int step) {
+    if (step >= steps) return;
+    unsigned char* stage = walked + step % S::kStages * 2 * S::Walked::kBytes;
+    S::Walked::template load<S::kThreads>(stage, keys_of, p.key.row, step * S::kStep, keys, size, wide);
+    S::Walked::template load<S::kThreads>(stage + S::Walked::kBytes, values_of, p.value.row, step * S::kStep,
+                                          keys, value_size, wide);
+  };
+  Row own_rows[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = row + row_of(2 * half);
+    own_rows[half] = {0, 0, 0, 0};
+    if (i < queries) own_rows[half] = rows[(place.b * p.heads + place.h) * p.queries + i];
+  }
+  const auto row_at = [&](int e, int) { return own_rows[e / 2]; };
+
+  S::Own::template load<S::kThreads>(own, p.query.of<const T>(place.b, place.h), p.query.row, first, queries,
+                                     size, wide);
+  S::Own::template load<S::kThreads>(own + S::Own::kBytes, p.dout.of<const T>(place.b, place.h), p.dout.row,
+                                     first, queries, value_size, wide);
+  S::begin(fetch);
+  float dquery[D / 8][4] = {};
+  for (int step = 0; step < steps; ++step) {
+    S::begin_step(step, fetch);
+    const int from = step * S::kStep;
+    if (p.causal && from > group_last) continue;  // for all of the warpgroup
+    const unsigned char* key = walked + step % S::kStages * 2 * S::Walked::kBytes;
+    float weights[S::kTiles][4], slopes[S::kTiles][4];
+    start_scores<T, S::kRows, S::kStep, D>(weights, own, S::group_row(), key);
+    start_scores<T, S::kRows, S::kStep, D>(slopes, own + S::Own::kBytes, S::group_row(),
+                                           key + S::Walked::kBytes);
+    wait_sums<1>(weights);
+    const bool whole =
+        row + kWarpRows <= queries && from + S::kStep <= keys && (!p.causal || from + S::kStep - 1 <= row);
+    weigh<false, S::kMasked>(scoring, weights, row, from, whole, row_at);
+    wait_sums<0>(slopes);
+    slope(weights, slopes, row_at);
+    Left rounded[S::kStep / 16];
+    pack_rows<T>(rounded, slopes);
+    start_adding<T, S::kStep, D>(dquery, rounded, key);
+    wait_sums<0>(dquery);
+  }
+  wait_copies<0>();
+  store<T>(p.dquery, place.b, place.h, row, queries, size, static_cast<float>(p.scale), dquery);
+#endif
+}
+
+}  // namespace
+
+Status attention_grad_hopper(const AttentionProblem& p, const LaunchContext& ctx) {
+  return with_half_type(p.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    auto* rows = static_cast<Row*>(ctx.workspace);
+    const bool wide = rows_are_wide<T>({&p.query, &p.key, &p.value, &p.dout});
+    const bool wide_rows = rows_are_wide<T>({&p.dout, &p.saved});
+    constexpr int kLanes = 8;
+    if (p.rows() > 0)
+      AICF_TRY(launch(ctx, dim3(static_cast<unsigned>(ceil_div<int64_t>(p.rows() * kLanes, kDeltaThreads))),
+                      kDeltaThreads, 0, attention_hopper_rows_kernel<T, kLanes>, p, rows, wide_rows));
+    const auto key_grad = [&](auto walk) {
+      using S = decltype(walk);
+      const auto blocks = p.batch * p.key_heads * ceil_div<int64_t>(p.keys, S::kRows);
+      return launch(ctx, dim3(static_cast<unsigned>(blocks)), S::kThreads, kKeyShared<S>,
+                    attention_hopper_key_grad_kernel<S>, p, rows, wide);
+    };
+    // Three warpgroups a block, unless most of the last one's rows would be none.
+    const int64_t twos = ceil_div<int64_t>(p.keys, 128) * 128, threes = ceil_div<int64_t>(p.keys, 192) * 192;
+    if (p.batch * p.key_heads * p.keys > 0)
+      AICF_TRY((4 * threes > 5 * twos ? with_walk<T, 2, 1, 2, 3>(p, key_grad)
+                                      : with_walk<T, 3, 1, 2, 3>(p, key_grad)));
+    if (p.rows() == 0) return Status::ok();
+    return with_walk<T, 2, 2, 3, 3>(p, [&](auto walk) {
+      using S = decltype(walk);
+      const auto blocks = p.batch * p.heads * ceil_div<int64_t>(p.queries, S::kRows);
+      return launch(ctx, dim3(static_cast<unsigned>(blocks)), S::kThreads, kQueryShared<S>,
+                    attention_hopper_query_grad_kernel<S>, p, rows, wide);
+    });
+  });
+}
+
+}  // namespace aicf

@@ -1,0 +1,173 @@
+// attention on Hopper: as forward.cuh, with products of warpgroups.
+#include "kernels/attention/hopper/walk.cuh"
+#include "kernels/attention/launch.h"
+
+namespace aicf {
+using namespace cuda;
+namespace {
+
+template <class S>
+constexpr size_t kShared = S::shared_bytes(1, 2, 0);
+
+// As RunningRows, with exp(score - largest) = 2^(factor * (score - largest)): of products, `factor` holds the
+// scale too, and the largest is a product. By one rounding less where PRODUCTS, which puts the weights of a
+// row off by its largest score in units of 2^-24; next to a mask of 1e9 that is too much.
+template <bool PRODUCTS>
+struct Rows {
+  float largest[2] = {minus_infinity<float>(), minus_infinity<float>()};
+  float total[2] = {0, 0};  // of this lane's columns alone
+
+  float shrink[2];  // by what the last scores have made smaller what was summed before
+
+  template <int TILES>
+  __device__ __forceinline__ void weigh(float (&scores)[TILES][4], float factor) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float most = minus_infinity<float>();
+#pragma unroll
+      for (int tile = 0; tile < TILES; ++tile)
+        most = Max{}(most, Max{}(scores[tile][2 * half], scores[tile][2 * half + 1]));
+      most = Max{}(largest[half], reduce_row<Max>(most));
+      const float base = most == minus_infinity<float>() ? 0.0f : most, lowered = base * factor;
+      shrink[half] = power_of_two((largest[half] - base) * factor);
+      largest[half] = most;
+      float sum = 0;
+#pragma unroll
+      for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          const float x = scores[tile][e];
+          scores[tile][e] = power_of_two(PRODUCTS ? fmaf(x, factor, -lowered) : (x - base) * factor);
+          sum += scores[tile][e];
+        }
+      total[half] = total[half] * shrink[half] + sum;
+    }
+  }
+  template <int COLUMN_TILES>
+  __device__ __forceinline__ void rescale(float (&sums)[COLUMN_TILES][4]) const {
+    if (__any_sync(0xffffffffu, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+#pragma unroll
+      for (int tile = 0; tile < COLUMN_TILES; ++tile)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[tile][e] *= shrink[e / 2];
+    }
+  }
+};
+
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    attention_hopper_kernel(const __grid_constant__ AttentionProblem p, bool wide) {
+  dependency_wait();
+#if AICF_HAS_WARPGROUPS
+  using T = typename S::T;
+  constexpr int D = S::kSize;
+  extern __shared__ unsigned char raw[];
+  unsigned char* own = S::aligned(raw);
+  unsigned char* walked = own + S::Own::kBytes;
+
+  const BlockPlace place(p.batch, p.heads, p.queries, S::kRows, true);
+  const int queries = static_cast<int>(p.queries), keys = static_cast<int>(p.keys);
+  const int first = static_cast<int>(place.row), row = first + S::warp_row();
+  const int last = first + S::kRows < queries ? first + S::kRows : queries;
+  const int end = p.causal && last < keys ? last : keys, steps = (end + S::kStep - 1) / S::kStep;
+  const int group_last = first + (S::group() + 1) * kGroupRows - 1;
+  const Scoring<T> scoring(p, place.b, place.h);
+  const int64_t group = place.h / p.group();
+  const T* key = p.key.of<const T>(place.b, group);
+  const T* value = p.value.of<const T>(place.b, group);
+  const auto fetch = [&](int step) {
+    if (step >= steps) return;
+    unsigned char* stage = walked + step % S::kStages * 2 * S::Walked::kBytes;
+    S::Walked::template load<S::kThreads>(stage, key, p.key.row, step * S::kStep, keys,
+                                          static_cast<int>(p.size), wide);
+    S::Walked::template load<S::kThreads>(stage + S::Walked::kBytes, value, p.value.row, step * S::kStep,
+                                          keys, static_cast<int>(p.value_size), wide);
+  };
+
+  S::Own::template load<S::kThreads>(own, p.query.of<const T>(place.b, place.h), p.query.row, first, queries,
+                                     static_cast<int>(p.size), wide);
+  S::begin(fetch);
+  const auto stage_of = [&](int step) { return walked + step % S::kStages * 2 * S::Walked::kBytes; };
+  float sums[D / 8][4] = {}, scores[S::kTiles][4];
+  Left weights[S::kStep / 16];
+  Rows<!S::kMasked> rows;
+  // The products of a step have come: they become weights.
+  const auto weigh = [&](int step) {
+    const int from = step * S::kStep;
+    const bool whole = from + S::kStep <= keys && (!p.causal || from + S::kStep - 1 <= row);
+    if (S::kMasked || !whole) {
+#pragma unroll
+      for (int tile = 0; tile < S::kTiles; ++tile)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int i = row + row_of(e), j = from + tile * 8 + column_of(e);
+          if (i >= queries || j >= keys || (p.causal && j > i))
+            scores[tile][e] = minus_infinity<float>();
+          else if constexpr (S::kMasked)
+            scores[tile][e] = scoring(scores[tile][e], i, j);
+        }
+    }
+    rows.weigh(scores, S::kMasked ? kLog2E : scoring.scale * kLog2E);
+  };
+  // Scores of the next step are multiplied in front of the values of this one, and weighed beside them. The
+  // warpgroup sees keys in its own steps alone, and waits for the others in the rest.
+  const int own_steps = p.causal && group_last / S::kStep + 1 < steps ? group_last / S::kStep + 1 : steps;
+  if (steps > 0) {
+    S::begin_step(0, fetch);
+    start_scores<T, S::kRows, S::kStep, D>(scores, own, S::group_row(), stage_of(0));
+    wait_sums<0>(scores);
+    weigh(0);
+    pack_rows<T>(weights, scores);
+    for (int step = 1; step < own_steps; ++step) {
+      S::begin_step(step, fetch);
+      start_scores<T, S::kRows, S::kStep, D>(scores, own, S::group_row(), stage_of(step));
+      start_adding<T, S::kStep, D>(sums, weights, stage_of(step - 1) + S::Walked::kBytes);
+      wait_sums<1>(scores);
+      weigh(step);
+      wait_sums<0>(sums);
+      rows.rescale(sums);
+      pack_rows<T>(weights, scores);
+    }
+    start_adding<T, S::kStep, D>(sums, weights, stage_of(own_steps - 1) + S::Walked::kBytes);
+    wait_sums<0>(sums);
+    for (int step = own_steps; step < steps; ++step) S::begin_step(step, fetch);
+  }
+  wait_copies<0>();
+
+  const int64_t rows_before = (place.b * p.heads + place.h) * p.queries;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float sum = reduce_row<Add>(rows.total[half]), total = sum == 0.0f ? 1.0f : sum;
+    const int i = row + row_of(2 * half);
+    if (i >= queries) continue;
+    if (lane() % 4 == 0) {
+      const float largest = S::kMasked ? rows.largest[half] : rows.largest[half] * scoring.scale;
+      static_cast<float*>(p.largest)[rows_before + i] = largest_kept(largest, sum);
+      static_cast<float*>(p.total)[rows_before + i] = total;
+    }
+    T* out = p.out.of<T>(place.b, place.h) + i * p.out.row;
+#pragma unroll
+    for (int tile = 0; tile < D / 8; ++tile)
+      store_pair(out, tile * 8 + column_of(0), static_cast<int>(p.value_size), sums[tile][2 * half] / total,
+                 sums[tile][2 * half + 1] / total);
+  }
+#endif
+}
+
+}  // namespace
+
+Status attention_hopper(const AttentionProblem& p, const LaunchContext& ctx) {
+  if (p.rows() == 0) return Status::ok();
+  return with_half_type(p.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const bool wide = rows_are_wide<T>({&p.query, &p.key, &p.value});
+    return with_walk<T, 2, 2, 3, 4>(p, [&](auto walk) {
+      using S = decltype(walk);
+      const auto blocks = p.batch * p.heads * ceil_div<int64_t>(p.queries, S::kRows);
+      return launch(ctx, dim3(static_cast<unsigned>(blocks)), S::kThreads, kShared<S>,
+                    attention_hopper_kernel<S>, p, wide);
+    });
+  });
+}
+
+}  // namespace aicf

@@ -70,6 +70,13 @@ def has_cublaslt() -> bool:
     return bool(_C.device_count("cuda")) and _C.target_of("cuda:0").endswith("+cublaslt")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """An argument `program_seed` is the seed of each random program in turn."""
+    if "program_seed" in metafunc.fixturenames:
+        first, count = (int(metafunc.config.getoption(name)) for name in ("--seed", "--programs"))
+        metafunc.parametrize("program_seed", range(first, first + count))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     missing = {} if _C.device_count("cuda") else {"gpu": "no CUDA device"}
     if not has_cublaslt():

@@ -13,11 +13,10 @@ from tests.real.case import Batch, Make, Work, adamw, sgd, trained
 hf.logging.set_verbosity_error()
 
 ROWS, LENGTH, WORDS, SIDE = 2, 12, 64, 32
+LAYERS: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 SIZES: dict[str, Any] = {
     "vocab_size": WORDS,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
+    **LAYERS,
     "intermediate_size": 64,
     "max_position_embeddings": 40,
     "pad_token_id": 0,
@@ -26,9 +25,7 @@ SIZES: dict[str, Any] = {
 }
 GROUPED = {**SIZES, "num_key_value_heads": 2}
 SEEN: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
+    **LAYERS,
     "intermediate_size": 64,
     "image_size": SIDE,
     "patch_size": 8,
@@ -173,17 +170,13 @@ DISTIL = {
 }
 OPT = {
     "vocab_size": WORDS,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
+    **LAYERS,
     "ffn_dim": 64,
     "max_position_embeddings": 40,
     "word_embed_proj_dim": 32,
 }
 WAV2VEC2 = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
+    **LAYERS,
     "intermediate_size": 64,
     "conv_dim": (16, 16),
     "conv_stride": (4, 4),
@@ -258,7 +251,7 @@ CASES: dict[str, Make] = {
     ),
     "OPT": causal("OPT", **OPT),
     "BLOOM": causal("Bloom", vocab_size=WORDS, hidden_size=32, n_layer=2, n_head=4),
-    "Falcon": causal("Falcon", vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4),
+    "Falcon": causal("Falcon", vocab_size=WORDS, **LAYERS),
     "MPT": causal("Mpt", vocab_size=WORDS, d_model=32, n_layers=2, n_heads=4, max_seq_len=32),
     "Llama": causal("Llama", **GROUPED),
     "Llama, padded": causal("Llama", padded, sgd, **GROUPED),

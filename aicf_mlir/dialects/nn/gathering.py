@@ -6,6 +6,7 @@ step with such an index updates nothing.
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Sequence
 
@@ -254,23 +255,13 @@ class ScatterAddOp(ValueOp, DifferentiableInterface):
         return [g, None, builder.insert(TakeOp(g, self.index, 0)).result]
 
 
-@irdl_op_definition
-class ScatterOp(ValueOp, DifferentiableInterface, GeneratedInterface):
-    """x with the elements of `src` at the places of a gather by `index`; the last one if several have one place."""
-
-    name = "nn.scatter"
+class ScatterBase(ValueOp, DifferentiableInterface, GeneratedInterface, abc.ABC):
+    """x, where each element looks at all elements of `index` along `dim` for those that name its place."""
 
     x = operand_def(TensorType)
     index = operand_def(TensorType)
     src = operand_def(TensorType)
     dim = prop_def(IntegerAttr.constr(i64))
-
-    def __init__(self, x: Value, index: Value, src: Value, dim: int):
-        super().__init__(
-            operands=[x, index, src],
-            properties={"dim": IntegerAttr(dim, i64)},
-            result_types=[tensor_type(x)],
-        )
 
     def inferred_type(self) -> AnyTensor:
         dim, shape = self.dim.value.data, shape_of(self.x)
@@ -295,6 +286,20 @@ class ScatterOp(ValueOp, DifferentiableInterface, GeneratedInterface):
     @property
     def whole_results(self) -> tuple[bool, ...]:
         return (False,)
+
+
+@irdl_op_definition
+class ScatterOp(ScatterBase):
+    """x with the elements of `src` at the places of a gather by `index`; the last one if several have one place."""
+
+    name = "nn.scatter"
+
+    def __init__(self, x: Value, index: Value, src: Value, dim: int):
+        super().__init__(
+            operands=[x, index, src],
+            properties={"dim": IntegerAttr(dim, i64)},
+            result_types=[tensor_type(x)],
+        )
 
     @property
     def arguments(self) -> Sequence[Argument]:

@@ -11,9 +11,9 @@ from operator import mul
 from typing import Any
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType, i64
+from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, i64
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def
+from xdsl.irdl import irdl_op_definition, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
@@ -21,17 +21,16 @@ from aicf_mlir.dialects.nn.gathering import (
     ElementNumberOp,
     GatherOp,
     ScatterAddOp,
+    ScatterBase,
     ScatterOp,
-    expect_index_of,
     reshaped,
 )
 from aicf_mlir.dialects.nn.pointwise import AddOp, BitwiseAndOp, DivOp, EqOp, MulOp, WhereOp
 from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp
 from aicf_mlir.ir.body import Body
-from aicf_mlir.ir.expect import Value, expect_float, expect_type, with_shape
+from aicf_mlir.ir.expect import Value, expect_float, with_shape
 from aicf_mlir.ir.formula import Scalar, maximum, minimum, row_max, row_min, row_prod, select, trace
-from aicf_mlir.ir.generated import Argument, GeneratedInterface
-from aicf_mlir.ir.interfaces import DifferentiableInterface
+from aicf_mlir.ir.generated import Argument
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
@@ -46,7 +45,7 @@ KINDS: dict[str, tuple[float, Any, Any]] = {
 
 
 @irdl_op_definition
-class ScatterReduceOp(ValueOp, DifferentiableInterface, GeneratedInterface):
+class ScatterReduceOp(ScatterBase):
     """x, each element reduced with those of `src` that a gather by `index` has at its place; or only these, if there are any.
 
     `kind` is max, min or prod; with `include_self` the element of x counts among them. The gradient of an extreme is shared by
@@ -55,11 +54,7 @@ class ScatterReduceOp(ValueOp, DifferentiableInterface, GeneratedInterface):
 
     name = "nn.scatter_reduce"
 
-    x = operand_def(TensorType)
-    index = operand_def(TensorType)
-    src = operand_def(TensorType)
     kind = prop_def(StringAttr)
-    dim = prop_def(IntegerAttr.constr(i64))
     include_self = prop_def(BoolAttr, default_value=bool_attr(True))
 
     def __init__(self, x: Value, index: Value, src: Value, kind: str, dim: int, include_self: bool = True):
@@ -74,31 +69,10 @@ class ScatterReduceOp(ValueOp, DifferentiableInterface, GeneratedInterface):
         )
 
     def inferred_type(self) -> AnyTensor:
-        dim, shape = self.dim.value.data, shape_of(self.x)
         if self.kind.data not in KINDS:
             raise VerifyException(f"expected a kind of {', '.join(KINDS)}, got {self.kind.data!r}")
         expect_float("x", self.x)
-        expect_index_of(self.index, self.x, dim)
-        count = shape_of(self.index)[dim : dim + 1]
-        wanted = (*shape[:dim], *count, *shape[dim + 1 :])
-        expect_type("index", self.index, with_shape(self.index, wanted))
-        expect_type("src", self.src, with_shape(self.x, wanted))
-        if not count[0]:
-            raise VerifyException(f"expected an index with elements, got {tensor_type(self.index)}")
-        return tensor_type(self.x)
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        """The elements of the index along `dim`, then the dimensions of x."""
-        return (shape_of(self.index)[self.dim.value.data], *shape_of(self.x))
-
-    @property
-    def reduced_dims(self) -> tuple[int, ...]:
-        return (0,)
-
-    @property
-    def whole_results(self) -> tuple[bool, ...]:
-        return (False,)
+        return super().inferred_type()
 
     @property
     def arguments(self) -> Sequence[Argument]:

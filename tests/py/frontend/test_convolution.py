@@ -68,14 +68,8 @@ def test_layer_in_f32(name: str) -> None:
     assert_layer_trains(*LAYERS[name], torch.float32)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "seed" in metafunc.fixturenames:
-        first, count = int(metafunc.config.getoption("--seed")), int(metafunc.config.getoption("--programs"))
-        metafunc.parametrize("seed", range(first, first + count))
-
-
-def test_any_arguments(seed: int) -> None:
-    draw = Draw(seed)
+def test_any_arguments(program_seed: int) -> None:
+    draw = Draw(program_seed)
     kernel, stride, dilation = draw.each(1, 2, 3, 3, 5), draw.each(1, 1, 2, 3), draw.each(1, 1, 2)
     groups = draw.one(1, 1, 2, 3)
     channels, outputs = groups * draw.one(1, 1, 2, 3), groups * draw.one(1, 1, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_programs import random_arguments, random_function
-from plans import PlanMemory, make_plan
+from plans import PlanMemory, make_plan, shuffle
 from programs import run_by_name, run_pipeline
 from xdsl.dialects.builtin import ModuleOp
 
@@ -102,16 +102,7 @@ def test_any_legal_order_of_launches_computes_the_same() -> None:
         memory.fill(values)
         memory.run()
         expected = memory.named("output", "grad", "param")
-        rng = np.random.default_rng(seed)
-        waiting, done = list(plan.launches), set[str]()
-        for launch in waiting:
-            launch.detach()
-        while waiting:
-            ready = [launch for launch in waiting if set(launch.waits_for) <= done]
-            chosen = ready[rng.integers(len(ready))]
-            waiting.remove(chosen)
-            done.add(chosen.symbol)
-            plan.body.block.add_op(chosen)
+        shuffle(plan, np.random.default_rng(seed))
         memory = PlanMemory(plan)
         memory.fill(values)
         memory.run()

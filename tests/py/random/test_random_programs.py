@@ -24,19 +24,13 @@ float64 that `step.check` had changed; an optimizer's `max(1.0, …)` of a NaN.
 """
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "seed" in metafunc.fixturenames:
-        first, count = int(metafunc.config.getoption("--seed")), int(metafunc.config.getoption("--programs"))
-        metafunc.parametrize("seed", range(first, first + count))
-
-
-def test_every_level_agrees(seed: int) -> None:
-    _run(seed, "cpu")
+def test_every_level_agrees(program_seed: int) -> None:
+    _run(program_seed, "cpu")
 
 
 @pytest.mark.gpu
-def test_the_gpu_agrees(seed: int) -> None:
-    _run(seed, "cuda")
+def test_the_gpu_agrees(program_seed: int) -> None:
+    _run(program_seed, "cuda")
 
 
 @pytest.mark.parametrize("found", FOUND)

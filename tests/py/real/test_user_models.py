@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 import torch
-from beside_torch import assert_near
+from beside_torch import assert_near, losses_of_torch
 from replayed import Built, compiled, copies, replay_differs, stepped
 from user_models import CASES
 from user_models.case import Case
@@ -47,13 +47,7 @@ def test_trains_as_torch(name: str, device: str) -> None:
     case = CASES[name]
     build = copies(built(case, name, device))
     reference, optimizer, loss, batch = build()
-    expected: list[torch.Tensor] = []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        value = loss(reference, batch)
-        value.backward()
-        optimizer.step()
-        expected.append(value.detach())
+    expected = losses_of_torch(reference, optimizer, loss, batch, STEPS)
     ours = build()
     before = {key: tensor.clone() for key, tensor in ours[0].named_parameters()}
     step = compiled(ours, device)

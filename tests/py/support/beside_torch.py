@@ -21,19 +21,32 @@ def compiled(model: torch.nn.Module, loss: Loss, batch: Mapping[str, torch.Tenso
     return compile_train_step(model, optimizer, loss_fn=loss, example=dict(batch), device="cpu")
 
 
+def losses_of_torch(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss: Loss,
+    batch: Mapping[str, torch.Tensor],
+    steps: int,
+) -> list[torch.Tensor]:
+    """The losses of so many steps of torch on one batch, before each update."""
+    losses: list[torch.Tensor] = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        value = loss(model, batch)
+        value.backward()
+        optimizer.step()
+        losses.append(value.detach())
+    return losses
+
+
 def assert_trains(
     model: torch.nn.Module, loss: Loss, batch: Mapping[str, torch.Tensor], tolerance: float = 2e-5
 ) -> None:
     """Parameters and losses are torch's after five steps, relative to the largest; a replay has the same bits."""
     reference, replayed = copy.deepcopy(model), copy.deepcopy(model)
-    optimizer = torch.optim.SGD(reference.parameters(), lr=0.05)
-    expected: list[torch.Tensor] = []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        value = loss(reference, batch)
-        value.backward()
-        optimizer.step()
-        expected.append(value.detach())
+    expected = losses_of_torch(
+        reference, torch.optim.SGD(reference.parameters(), lr=0.05), loss, batch, STEPS
+    )
     step = compiled(model, loss, batch)
     losses = [step.train_step(dict(batch)).clone() for _ in range(STEPS)]
     for got, wanted in zip(losses, expected, strict=True):

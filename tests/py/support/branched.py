@@ -9,6 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from models import mlp, mse, regression
+from plans import shuffle
 from torch import nn
 from torch.nn import functional
 from xdsl.dialects.builtin import ModuleOp
@@ -150,17 +151,8 @@ def lasting(program: ProgramOp, arenas: Mapping[str, bytearray]) -> dict[str, by
 
 def shuffled(module: ModuleOp, seed: int) -> ModuleOp:
     """A copy of the plan with its launches in another order that `after` allows; branches say nothing here."""
-    rng, copy = np.random.default_rng(seed), module.clone()
-    program = find_program(copy)
-    waiting, done = list(program.launches), set[str]()
-    for launch in waiting:
-        launch.detach()
-    while waiting:
-        ready = [launch for launch in waiting if set(launch.waits_for) <= done]
-        chosen = ready[rng.integers(len(ready))]
-        waiting.remove(chosen)
-        done.add(chosen.symbol)
-        program.body.block.add_op(chosen)
+    copy = module.clone()
+    shuffle(find_program(copy), np.random.default_rng(seed))
     return copy
 
 

@@ -55,3 +55,16 @@ class PlanMemory:
     def run(self) -> None:
         """One step."""
         run_plan(self.plan, self.arenas)
+
+
+def shuffle(program: ProgramOp, rng: np.random.Generator) -> None:
+    """Put the launches in another order that `after` allows."""
+    waiting, done = list(program.launches), set[str]()
+    for launch in waiting:
+        launch.detach()
+    while waiting:
+        ready = [launch for launch in waiting if set(launch.waits_for) <= done]
+        chosen = ready[rng.integers(len(ready))]
+        waiting.remove(chosen)
+        done.add(chosen.symbol)
+        program.body.block.add_op(chosen)

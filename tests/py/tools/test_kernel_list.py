@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import children
 import pytest
 
 from aicf_mlir import _C
@@ -152,17 +149,3 @@ def test_the_tool_prints_both_forms(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         aicf.main(["kernels", "--device", "tpu"])
     assert left.value.code == 2
-
-
-def test_a_reader_that_leaves_is_no_error() -> None:
-    with children.Child(
-        [sys.executable, "-m", "aicf_mlir.tools.aicf", "kernels"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
-        assert process.wait() == 1

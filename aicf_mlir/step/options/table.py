@@ -94,7 +94,7 @@ OPTIONS: tuple[Option, ...] = (
         "warmup_required",
         "bool",
         True,
-        """Whether `capture` is refused before a warm-up or a first step.""",
+        """Whether `capture` requires a warm-up or a first step before it.""",
         Warmup,
         ("train", "loop"),
         ("warmup_required", "state"),
@@ -112,7 +112,8 @@ OPTIONS: tuple[Option, ...] = (
         "bool",
         False,
         """Keeps every gradient readable after a step: as `step.gradients`, and as `p.grad`, a copy. An optimizer or a
-        `clip_grad_norm_` that you call yourself finds it there. With clipping these are the clipped gradients.""",
+        `clip_grad_norm_` that you call yourself finds it there. With clipping these are the clipped gradients. Otherwise a step leaves
+        no `p.grad`.""",
         KeptGradients,
         TRAINING,
         ("gradients",),
@@ -140,9 +141,9 @@ OPTIONS: tuple[Option, ...] = (
         "seed",
         "int | None",
         None,
-        """Random numbers, as of dropout, follow from the seed, the step and the place in the model. They have the same
-        bits on both devices, normal and exponential ones of f64 apart. Without a seed one is drawn from torch's
-        generator. `step.seed(n)` begins again.""",
+        """Dropout and other random numbers are a function of seed, step and position in the model. They have the same bits
+        eager, replayed and on both devices, except for normal and exponential numbers in f64. The default seed is drawn
+        from torch's generator. `step.seed(n)` starts again.""",
         Randomness,
         reports=("seed",),
     ),
@@ -150,17 +151,17 @@ OPTIONS: tuple[Option, ...] = (
         "further_sizes",
         "int",
         0,
-        """A batch that differs in leading sizes alone, as the last of an epoch does, is compiled when it comes. Up to this
-        many plans are kept in addition to those of `example`; the least recently used makes room.""",
+        """A batch with a new leading size (say, the last of an epoch) is compiled on arrival. Up to this many such plans
+        are cached (LRU), in addition to those of `example`.""",
         FurtherSizes,
     ),
     Option(
         "clip_grad_norm",
         "float | Sequence[float] | ClipGradNorm | None",
         None,
-        """Limits the norm of the gradients, as `torch.nn.utils.clip_grad_norm_` does: of all together, or with a sequence
-        that of each param group. `ClipGradNorm(1.0, math.inf)` limits another norm than 2. The limit is a host scalar:
-        `step.meta["clip_grad_norm"] = 0.5`. `step.grad_norm` is the norm before.""",
+        """Limits the norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` does. A sequence limits each
+        param group by itself. `ClipGradNorm(1.0, math.inf)` limits another norm than 2. The limit is a host scalar: set
+        `step.meta["clip_grad_norm"] = 0.5` between steps. `step.grad_norm` is the norm before clipping.""",
         Clipping,
         TRAINING,
         ("grad_norm",),
@@ -169,7 +170,7 @@ OPTIONS: tuple[Option, ...] = (
         "clip_grad_value",
         "float | None",
         None,
-        """Brings each element of the gradients between its negative and itself, before their norm is limited. It is a host
+        """Clamps each element of the gradients to [-limit, limit], before their norm is limited. The limit is a host
         scalar too.""",
         Clipping,
         TRAINING,
@@ -179,8 +180,9 @@ OPTIONS: tuple[Option, ...] = (
         "int | None",
         None,
         """One update of k micro-batches: a step takes a list of k batches of the shapes of `example`, and `replay(n)` is n
-        updates. Loss and gradients are means over the k, as where each loss is divided by k before `backward()`.
-        Running statistics and random numbers go on from one to the next. A check that fails skips all of them.""",
+        updates. Loss and gradients are means over the k, as if each loss were divided by k before `backward()`. Running
+        statistics and random numbers continue from one micro-batch to the next. A check that fails in one of them skips
+        the whole update.""",
         Accumulation,
         TRAINING,
     ),
@@ -188,8 +190,8 @@ OPTIONS: tuple[Option, ...] = (
         "metrics",
         "Mapping[str, str] | None",
         None,
-        """Gathers outputs over steps and replays: `{"accuracy": "mean"}`, by "mean", "sum", "max" or "min".
-        `step.metrics()` reads them.""",
+        """Outputs to accumulate on the device over steps and replays: `{"accuracy": "mean"}`, by "mean", "sum", "max" or
+        "min". `step.metrics(reset=True)` reads them and starts again.""",
         GatheredMetrics,
         reports=("metrics",),
     ),
@@ -198,9 +200,9 @@ OPTIONS: tuple[Option, ...] = (
         "PrecisionName | None",
         None,
         """"bf16" and "f16" run model and loss under torch.autocast of the device, with `backward()` outside of it.
-        Parameters, optimizer state and updates are f32, and an autocast in the loss function goes first. "f32" computes
-        as the model is written, and expects parameters of f32. With "tf32" products of model and loss, and of their
-        gradients, may round f32 operands to TF32 on a GPU. torch's own switches for that are not followed.""",
+        Parameters, optimizer state and updates stay f32. "f32" computes as the model is written, and requires f32
+        parameters. With "tf32" the products of model and loss, and of their gradients, may round f32 operands to TF32 on
+        a GPU.""",
         StepPrecision,
     ),
     Option(
@@ -208,9 +210,9 @@ OPTIONS: tuple[Option, ...] = (
         "Literal['auto', 'dynamic'] | float | LossScale | None",
         "auto",
         """"dynamic" multiplies the loss before it is differentiated and divides its gradients, by the rules of
-        torch.amp.GradScaler; `LossScale` has its settings. A number stays as it is. A step with an inf or NaN among its
-        gradients changes no parameter and no state. "auto" is "dynamic" with precision="f16", else None, which scales
-        nothing.""",
+        torch.amp.GradScaler; `LossScale(…)` sets its parameters. A number is a fixed scale. A step whose gradients hold an
+        inf or NaN changes no parameter and no optimizer state. "auto" is "dynamic" with precision="f16", else None, which
+        scales nothing.""",
         LossScaling,
         TRAINING,
         ("loss_scale", "skipped"),
@@ -221,8 +223,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         """Keeps an exponential moving average of each trained parameter, with this decay.
         torch.optim.swa_utils.AveragedModel with `get_ema_multi_avg_fn` keeps the same. `step.ema` has copies by the
-        names of the parameters. `recompile()` keeps the averages of parameters that are still trained; that of a new
-        one begins as the parameter is then.""",
+        names of the parameters. `recompile()` keeps the averages of parameters that are still trained. The average of a
+        new parameter starts from its value at that time.""",
         WeightAverage,
         TRAINING,
         ("ema",),
@@ -231,9 +233,9 @@ OPTIONS: tuple[Option, ...] = (
         "plan",
         PATH,
         None,
-        """The path of a plan that you have edited: what `step.ir("plan")` of this model, with these options and shapes,
-        has written. The step runs that plan. It must bind, update and check what the step's own does. A kernel id of ""
-        is filled in, and so are all addresses of an edited `step.ir("buffers")`.""",
+        """The path of an edited plan, which the step runs in place of its own. The text must come from `step.ir("plan")`
+        of the same model, options and shapes. It must bind, update and check the same tensors. A kernel id of "" is
+        filled in, and so are all addresses in an edited `step.ir("buffers")`.""",
         EditedPlan,
         reports=("guards", "describe"),
     ),
@@ -241,8 +243,9 @@ OPTIONS: tuple[Option, ...] = (
         "lock",
         PATH,
         None,
-        """The path of what `aicf-tune` has measured of this step on this machine: the step takes its kernels. LockError
-        where it is of another machine, or has no kernel for an op of the step.""",
+        """The path of a lock, with the kernels that `aicf-tune` measured for this step on this machine; the step runs
+        them. A lock of another machine, or without a kernel for an op of the step, raises LockError, which says
+        what differs.""",
         Locked,
         reports=("planned_kernels",),
     ),
@@ -250,9 +253,9 @@ OPTIONS: tuple[Option, ...] = (
         "memory_limit",
         "int | None",
         None,
-        """The most bytes that a plan of the step may need: parameters, state, inputs and what lives between launches. A
-        plan that needs more is refused with BindError before it takes any memory. That holds for each batch size by
-        itself, also for one that `further_sizes` compiles later.""",
+        """The bytes that the arenas of a plan may take: parameters, state, inputs and temporaries. A plan that needs more
+        raises BindError before any memory is taken. The limit is for each batch size by itself, also for those that
+        `further_sizes` compiles later.""",
         MemoryLimit,
         reports=("memory_report",),
     ),

@@ -1,10 +1,10 @@
-// scatter_add on the CPU: a list of sources for each row of the result, in their order; then rows side by
-// side.
+// scatter_add and scatter_rows on the CPU: a list of sources for each row of the result, in their order, or the
+// last of them; then rows side by side.
 #include <cstring>
 
 #include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_types.h"
-#include "kernels/scatter/launch.h"
+#include "kernels/scatter/reductions.h"
 
 namespace aicf {
 namespace {
@@ -12,13 +12,13 @@ namespace {
 using namespace cpu;
 
 constexpr int64_t kEnd = -1;
-constexpr int64_t kColumns = 512;  // of a row that are added together, in the first-level cache
+constexpr int64_t kColumns = 512;  // of a row that are reduced together, in the first-level cache
 
 // first[row] is the row's first source, and next[i] the one behind source i.
 struct Sources {
   int64_t *first, *next;
 
-  Sources(const ScatterAdd& s, void* workspace)
+  Sources(const Scatter& s, void* workspace)
       : first(static_cast<int64_t*>(workspace)), next(first + s.rows) {
     std::fill_n(first, s.rows, kEnd);
     for (int64_t i = s.sources - 1; i >= 0; --i) {
@@ -30,41 +30,81 @@ struct Sources {
   }
 };
 
-template <class T>
-void add_row(const ScatterAdd& s, const Sources& sources, int64_t row) {
+template <class T, class Reduction>
+void reduce_row(const Scatter& s, const Sources& sources, int64_t row) {
   const T* x = static_cast<const T*>(s.x) + row * s.columns;
   T* y = static_cast<T*>(s.y) + row * s.columns;
   if (sources.first[row] == kEnd) {
     if (x != y) std::memcpy(y, x, static_cast<size_t>(s.columns) * sizeof(T));
     return;
   }
-  Compute<T> sums[kColumns];
+  Compute<T> found[kColumns];
   for (int64_t start = 0; start < s.columns; start += kColumns) {
     const int64_t count = std::min(kColumns, s.columns - start);
-    for (int64_t j = 0; j < count; ++j) sums[j] = widen(x[start + j]);
+    for (int64_t j = 0; j < count; ++j) found[j] = s.include_self ? widen(x[start + j]) : Reduction::kNone;
     for (int64_t i = sources.first[row]; i != kEnd; i = sources.next[i]) {
       const T* src = static_cast<const T*>(s.src) + i * s.columns + start;
-      for (int64_t j = 0; j < count; ++j) sums[j] += widen(src[j]);
+      for (int64_t j = 0; j < count; ++j) found[j] = Reduction::of(found[j], widen(src[j]));
     }
-    for (int64_t j = 0; j < count; ++j) y[start + j] = narrow<T>(sums[j]);
+    for (int64_t j = 0; j < count; ++j) y[start + j] = narrow<T>(found[j]);
   }
+}
+
+// Copies `columns` elements of one size for each row: from the last source, else from x.
+template <class Bits>
+void copy_last(const Scatter& s, const int64_t* last) {
+  const Bits *x = static_cast<const Bits*>(s.x), *src = static_cast<const Bits*>(s.src);
+  Bits* y = static_cast<Bits*>(s.y);
+  in_parallel(s.rows, grain_rows(s.columns), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const Bits* from = last[row] == kEnd ? x + row * s.columns : src + last[row] * s.columns;
+      if (from != y + row * s.columns) std::copy_n(from, s.columns, y + row * s.columns);
+    }
+  });
 }
 
 }  // namespace
 
-size_t scatter_add_cpu_workspace(const OpDesc& op) {
-  const ScatterAdd s = scatter_add_of(op);
-  return static_cast<size_t>(s.rows + s.sources) * sizeof(int64_t);
+size_t scatter_cpu_workspace(const OpDesc& op) {
+  const Scatter s = scatter_of(op);
+  return static_cast<size_t>(s.rows + (s.kind == Scatters::Last ? 0 : s.sources)) * sizeof(int64_t);
 }
 
-Status scatter_add_cpu(const ScatterAdd& s, const LaunchContext& ctx) {
+Status scatter_cpu(const Scatter& s, const LaunchContext& ctx) {
   const Sources sources(s, ctx.workspace);
-  return with_float_type(s.dtype, [&](auto tag) {
+  Status status = Status::ok();
+  AICF_TRY(with_float_type(s.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    in_parallel(s.rows, grain_rows(s.columns), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) add_row<T>(s, sources, row);
+    status = with_reduction<Compute<T>>(s.kind, [&](auto reduction) {
+      using Reduction = typename decltype(reduction)::type;
+      in_parallel(s.rows, grain_rows(s.columns), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) reduce_row<T, Reduction>(s, sources, row);
+      });
+      return Status::ok();
     });
-  });
+  }));
+  return status;
+}
+
+Status scatter_last_cpu(const Scatter& s, const LaunchContext& ctx) {
+  auto* last = static_cast<int64_t*>(ctx.workspace);
+  std::fill_n(last, s.rows, kEnd);
+  for (int64_t i = 0; i < s.sources; ++i)
+    if (s.index[i] >= 0 && s.index[i] < s.rows) last[s.index[i]] = i;
+  switch (dtype_size(s.dtype)) {
+    case 8:
+      copy_last<uint64_t>(s, last);
+      break;
+    case 4:
+      copy_last<uint32_t>(s, last);
+      break;
+    case 2:
+      copy_last<uint16_t>(s, last);
+      break;
+    default:
+      copy_last<uint8_t>(s, last);
+  }
+  return Status::ok();
 }
 
 }  // namespace aicf

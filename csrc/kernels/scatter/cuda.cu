@@ -1,8 +1,9 @@
-// scatter_add on CUDA: the warp of the first source of a row adds all of that row's sources, in their order;
+// scatter_add and scatter_rows on CUDA: the warp of the first source of a row reduces all of that row's
+// sources, in their order;
 // nobody else writes the row, so no atomics are needed. To find them it reads the index, which lies in the
 // cache: for few sources (sorted.cu has the others).
 #include "kernels/scatter/copy.cuh"
-#include "kernels/scatter/launch.h"
+#include "kernels/scatter/reductions.h"
 
 namespace aicf {
 namespace {
@@ -41,35 +42,35 @@ __device__ __forceinline__ bool is_first(int64_t source, int64_t row, const int6
 }
 
 // y holds x already. A warp takes a source and kColumns columns.
-template <class T>
+template <class T, class Reduction>
 __global__ void __launch_bounds__(kThreads)
-    scatter_add_kernel(T* y, const int64_t* index, const T* src, int64_t rows, int64_t columns,
-                       int64_t sources, int64_t strips, const int64_t* predicate) {
+    scatter_kernel(T* y, const int64_t* index, const T* src, bool include_self, int64_t rows, int64_t columns,
+                   int64_t sources, int64_t strips, const int64_t* unless) {
   dependency_wait();
-  if (skipped(predicate)) return;
+  if (skipped(unless)) return;
   const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
   int64_t item = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
   for (; item < sources * strips; item += warps) {  // the same for all lanes of a warp
     const int64_t source = item / strips, column = item % strips * kColumns + threadIdx.x % kWarp;
     const int64_t row = index[source];
     if (row < 0 || row >= rows || !is_first(source, row, index)) continue;
-    Compute<T> sums[kPerLane];
+    Compute<T> found[kPerLane];
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
       const int64_t at = column + j * kWarp;
-      sums[j] = at < columns ? widen(y[row * columns + at]) : Compute<T>(0);
+      found[j] = include_self && at < columns ? widen(y[row * columns + at]) : Reduction::kNone;
     }
     for (int64_t first = source; first < sources; first += kSpan) {
-      unsigned found[kAhead];
-      if (!sources_of(row, index, first, sources, found)) continue;
+      unsigned places[kAhead];
+      if (!sources_of(row, index, first, sources, places)) continue;
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
-        for (unsigned left = found[k]; left; left &= left - 1) {
+        for (unsigned left = places[k]; left; left &= left - 1) {
           const T* from = src + (first + k * kWarp + __ffs(static_cast<int>(left)) - 1) * columns;
 #pragma unroll
           for (int j = 0; j < kPerLane; ++j) {
             const int64_t at = column + j * kWarp;
-            if (at < columns) sums[j] += widen(from[at]);
+            if (at < columns) found[j] = Reduction::of(found[j], widen(from[at]));
           }
         }
       }
@@ -77,14 +78,14 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
       const int64_t at = column + j * kWarp;
-      if (at < columns) y[row * columns + at] = narrow<T>(sums[j]);
+      if (at < columns) y[row * columns + at] = narrow<T>(found[j]);
     }
   }
 }
 
 }  // namespace
 
-Status scatter_add_cuda(const ScatterAdd& s, const LaunchContext& ctx) {
+Status scatter_cuda(const Scatter& s, const LaunchContext& ctx) {
   const int64_t n = s.rows * s.columns;
   if (n == 0) return Status::ok();
   return with_float_type(s.dtype, [&](auto tag) -> Status {
@@ -95,8 +96,11 @@ Status scatter_add_cuda(const ScatterAdd& s, const LaunchContext& ctx) {
     if (s.sources == 0) return Status::ok();
     const int64_t strips = ceil_div(s.columns, kColumns);
     const unsigned blocks = grid_stride_blocks(s.sources * strips * kWarp, kThreads);
-    return launch(ctx, blocks, kThreads, 0, scatter_add_kernel<T>, y, s.index, src, s.rows, s.columns,
-                  s.sources, strips, ctx.predicate);
+    return with_reduction<Compute<T>>(s.kind, [&](auto reduction) {
+      using Reduction = typename decltype(reduction)::type;
+      return launch(ctx, blocks, kThreads, 0, scatter_kernel<T, Reduction>, y, s.index, src, s.include_self,
+                    s.rows, s.columns, s.sources, strips, ctx.unless);
+    });
   });
 }
 

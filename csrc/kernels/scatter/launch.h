@@ -1,13 +1,25 @@
-// Launchers of scatter_add, and what they know of a use.
+// Launchers of scatter_add and scatter_rows, and what they know of a use.
 #pragma once
 #include "op/variant.h"
 
 namespace aicf {
 
-// y = x, then y[index[i]] += src[i] for i = 0, 1, …; rows with an index outside [0, rows) are left out. y may
-// be the memory of x.
-struct ScatterAdd {
+// What becomes of the sources of a row.
+enum class Scatters : int64_t { Last, Max, Min, Prod, Sum };
+inline Names names_of(Scatters) {
+  static const std::vector<const char*> names = {"last", "max", "min", "prod"};  // a sum is scatter_add
+  return names;
+}
+
+constexpr Attr<Scatters> kKind{"kind", Scatters::Last};
+constexpr Attr<bool> kIncludeSelf{"include_self", true};
+
+// y = x, then y[index[i]] is reduced with src[i] for i = 0, 1, …; indices outside [0, rows) are left out. y
+// may be the memory of x.
+struct Scatter {
   DType dtype;
+  Scatters kind;
+  bool include_self;      // whether the row of x counts where a row has sources
   int64_t rows, columns;  // of x and y
   int64_t sources;        // rows of src
   const void* x;
@@ -16,12 +28,15 @@ struct ScatterAdd {
   void* y;
 };
 
-ScatterAdd scatter_add_of(const OpDesc& op);
-size_t scatter_add_cpu_workspace(const OpDesc& op);  // bytes
-size_t scatter_add_sorted_workspace(const OpDesc& op);
+Scatter scatter_of(const OpDesc& op);
+size_t scatter_cpu_workspace(const OpDesc& op);  // bytes
+size_t scatter_sorted_workspace(const OpDesc& op);
+size_t scatter_last_workspace(const OpDesc& op);
 
-Status scatter_add_cpu(const ScatterAdd& s, const LaunchContext& ctx);
-Status scatter_add_cuda(const ScatterAdd& s, const LaunchContext& ctx);
-Status scatter_add_sorted(const ScatterAdd& s, const LaunchContext& ctx);
+Status scatter_cpu(const Scatter& s, const LaunchContext& ctx);
+Status scatter_cuda(const Scatter& s, const LaunchContext& ctx);
+Status scatter_sorted(const Scatter& s, const LaunchContext& ctx);
+Status scatter_last_cpu(const Scatter& s, const LaunchContext& ctx);
+Status scatter_last_cuda(const Scatter& s, const LaunchContext& ctx);
 
 }  // namespace aicf

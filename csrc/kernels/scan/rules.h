@@ -1,0 +1,122 @@
+// What a scan keeps of the elements that it has walked, for both devices: how one element begins, and how what
+// is in front is joined with what is behind. V is the type that values are computed in.
+#pragma once
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/eltwise/ops.h"  // AICF_HD
+#include "kernels/scan/launch.h"
+
+namespace aicf {
+
+// Integers wrap.
+template <class V>
+AICF_HD V plus(V a, V b) {
+  if constexpr (std::is_floating_point_v<V>)
+    return a + b;
+  else
+    return static_cast<V>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+template <class V>
+AICF_HD V times(V a, V b) {
+  if constexpr (std::is_floating_point_v<V>)
+    return a * b;
+  else
+    return static_cast<V>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
+
+template <class V>
+struct SumScan {
+  using State = V;
+  static constexpr bool kHasFactor = false, kIsPlace = false;
+  AICF_HD static State none() { return 0; }
+  AICF_HD static State of(V x, V, int64_t) { return x; }
+  AICF_HD static State joined(State before, State behind) { return plus(before, behind); }
+  AICF_HD static V value(State s) { return s; }
+};
+
+template <class V>
+struct ProductScan : SumScan<V> {
+  AICF_HD static V none() { return 1; }
+  AICF_HD static V joined(V before, V behind) { return times(before, behind); }
+};
+
+// log(exp(a) + exp(b)): exact where one is infinite.
+template <class V>
+struct LogAddExpScan : SumScan<V> {
+  static constexpr V kInfinity = std::numeric_limits<V>::infinity();
+  AICF_HD static V none() { return -kInfinity; }
+  AICF_HD static V joined(V a, V b) {
+    if (a != a || b != b) return a + b;
+    const V low = a < b ? a : b, high = a < b ? b : a;
+    if (low == -kInfinity || high == kInfinity) return high;
+    return high + static_cast<V>(log1p(exp(low - high)));
+  }
+};
+
+// h' = factor h + x
+template <class V>
+struct LinearScan {
+  struct State {
+    V factor, sum;
+  };
+  static constexpr bool kHasFactor = true, kIsPlace = false;
+  AICF_HD static State none() { return {1, 0}; }
+  AICF_HD static State of(V x, V factor, int64_t) { return {factor, x}; }
+  // A product of factors that is beyond the range of V leaves the 0 in front of it.
+  AICF_HD static State joined(State before, State behind) {
+    const bool stays = before.sum == 0 && (behind.factor > kLargest || behind.factor < -kLargest);
+    return {before.factor * behind.factor, stays ? behind.sum : behind.factor * before.sum + behind.sum};
+  }
+  AICF_HD static V value(State s) { return s.sum; }
+
+ private:
+  static constexpr V kLargest = std::numeric_limits<V>::max();
+};
+
+// The place of the last element that no element up to it exceeds; a NaN exceeds all.
+template <class V, bool largest>
+struct PlaceScan {
+  struct State {
+    V extreme;
+    int64_t place;
+  };
+  static constexpr bool kHasFactor = false, kIsPlace = true;
+  AICF_HD static State none() { return {0, -1}; }
+  AICF_HD static State of(V x, V, int64_t place) { return {x, place}; }
+  AICF_HD static State joined(State before, State behind) {
+    const bool wins = largest ? behind.extreme >= before.extreme : behind.extreme <= before.extreme;
+    const bool is_nan = behind.extreme != behind.extreme;
+    return before.place < 0 || (behind.place >= 0 && (wins || is_nan)) ? behind : before;
+  }
+  AICF_HD static int64_t value(State s) { return s.place; }
+};
+
+template <class Rule>
+struct RuleTag {
+  using type = Rule;
+};
+
+// Calls f(RuleTag<Rule>{}).
+template <class V, class F>
+Status with_rule(Scans kind, F&& f) {
+  switch (kind) {
+    case Scans::Sum:
+      return f(RuleTag<SumScan<V>>{});
+    case Scans::Prod:
+      return f(RuleTag<ProductScan<V>>{});
+    case Scans::ArgMax:
+      return f(RuleTag<PlaceScan<V, true>>{});
+    case Scans::ArgMin:
+      return f(RuleTag<PlaceScan<V, false>>{});
+    case Scans::LogAddExp:
+      if constexpr (std::is_floating_point_v<V>) return f(RuleTag<LogAddExpScan<V>>{});
+      break;
+    case Scans::Linear:
+      if constexpr (std::is_floating_point_v<V>) return f(RuleTag<LinearScan<V>>{});
+  }
+  return Status::invalid("no scan of these elements");
+}
+
+}  // namespace aicf

@@ -1,0 +1,40 @@
+// Launchers of argsort, and what they know of a use.
+#pragma once
+#include "op/variant.h"
+
+namespace aicf {
+
+constexpr Attr<int64_t> kCount{"count", std::nullopt};
+constexpr Attr<bool> kDescending{"descending", false};
+
+// For each row of x the places of its first `count` elements in order; equal ones keep theirs.
+struct Argsort {
+  DType dtype;
+  int64_t rows, n, count;
+  bool descending;
+  const void* x;
+  int64_t* index;
+};
+
+inline Argsort argsort_of(const OpDesc& op) {
+  const TensorDesc& x = op.in("x");
+  Argsort s;
+  s.dtype = x.dtype;
+  s.n = x.shape[x.rank - 1];
+  s.rows = 1;
+  for (int d = 0; d < x.rank - 1; ++d) s.rows *= x.shape[d];
+  s.count = op.attrs.get(kCount);
+  s.descending = op.attrs.get(kDescending);
+  s.x = x.data;
+  s.index = op.outputs[0].ptr<int64_t>();
+  return s;
+}
+
+Status argsort_cpu(const Argsort& s, const LaunchContext& ctx);
+Status argsort_warps(const Argsort& s, const LaunchContext& ctx);    // a warp for each row
+Status argsort_blocks(const Argsort& s, const LaunchContext& ctx);   // a block for each row
+Status argsort_passes(const Argsort& s, const LaunchContext& ctx);   // launches for all rows
+
+size_t argsort_passes_workspace(const OpDesc& op);
+
+}  // namespace aicf

@@ -180,11 +180,12 @@ Rule = Callable[[str, Tensors, Tensors, Attributes], "int | None"]
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(FORMULAS, _elementwise),
     **dict.fromkeys(ROWS, _rows),
-    **dict.fromkeys(("copy", "check_index", "check_finite"), _nothing),
+    **dict.fromkeys(("copy", "check_index", "check_finite", "argsort"), _nothing),
     **dict.fromkeys(("gemm", "gemm_epilogue"), _product),
     **dict.fromkeys(UPDATES, _update),
     "reduce_sum": _each("x", 1),
-    "scatter_add": _each("src", 1),
+    **dict.fromkeys(("scatter_add", "scatter_rows"), _each("src", 1)),
+    "scan": _each("x", 1),
     "mse_loss": _each("y", 3),  # a difference, a square, a sum
     "mse_grad": _each("y", 2),  # a difference, a product
     "attention": _attention,

@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
-from aicf_mlir.dialects.nn.ranking import LONGEST
+from aicf_mlir.dialects.nn.ranking import is_short
 from aicf_mlir.frontend.aten_indices import (
     MASK,
     Several,
@@ -203,9 +203,11 @@ def put_rows(call: Call, x: SSAValue, index: SSAValue, source: SSAValue, accumul
         return x
     if accumulate:
         made = added(call, flat, rows, source)
-    else:
+    elif is_short(count):
         wide = call.emit.broadcast(call.emit.reshape(rows, (count, 1)), (count, columns))
         made = replaced(call, flat, wide, source, 0)
+    else:
+        made = call.emit.insert(nn.ScatterRowsOp(flat, rows, source))
     return call.emit.reshape(made, shape_of(x))
 
 
@@ -220,16 +222,14 @@ def added(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue) -> SSAValue
 
 
 def replaced(call: Call, x: SSAValue, index: SSAValue, source: SSAValue, dim: int) -> SSAValue:
-    """Return nn.scatter of an index and a source of one shape, within x's shape in all dimensions but `dim`."""
-    if (count := shape_of(index)[dim]) > LONGEST:
-        raise Forbidden(
-            f"{count} indices along a dimension, each compared with every place; supported are {LONGEST}, without a"
-            " limit where values are added"
-        )
+    """Return x with `source` at the places of a gather by an index of its shape, within x's shape in all dimensions but
+    `dim`.
+    """
     if math.prod(shape_of(index)) == 0:
         return x
-    index, source = padded_beside(call, x, index, source, dim)
-    return call.emit.insert(nn.ScatterOp(x, index, source, dim))
+    if is_short(shape_of(index)[dim]):
+        index, source = padded_beside(call, x, index, source, dim)
+    return nn.replaced(call.emit.insert, x, index, source, dim)
 
 
 def padded_beside(
@@ -277,7 +277,7 @@ def scatter_add(call: Call) -> SSAValue:
         rows = value_of(call, index_below(call, slices, shape[dim]))
         count = math.prod(shape_of(rows))
         source = cropped(call, source, (*shape[:dim], count, *shape[dim + 1 :]))
-        return add_slices(call, x, call.emit.reshape(rows, (count,)), source, dim)
+        return put_slices(call, x, call.emit.reshape(rows, (count,)), source, dim, accumulate=True)
     index = vector(call, value_of(call, index_below(call, given, shape[dim])))
     source = cropped(call, source, shape_of(index))
     count = math.prod(shape_of(index))
@@ -287,14 +287,15 @@ def scatter_add(call: Call) -> SSAValue:
     return call.emit.reshape(added(call, flat, numbers, source), call.shape)
 
 
-def add_slices(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue, dim: int) -> SSAValue:
-    """Add the slices of `source` along `dim` to the slices of x that a vector names."""
+def put_slices(
+    call: Call, x: SSAValue, rows: SSAValue, source: SSAValue, dim: int, accumulate: bool
+) -> SSAValue:
+    """Replace the slices of x along `dim` that a vector names by the slices of `source`, or add to them."""
     order = [dim, *(d for d in range(len(shape_of(x))) if d != dim)]
     x, source = call.emit.transpose(x, order), call.emit.transpose(source, order)
-    made = put_rows(call, x, rows, source, accumulate=True)
-    return call.emit.reshape(
-        call.emit.transpose(made, sorted(range(len(order)), key=order.__getitem__)), call.shape
-    )
+    made = put_rows(call, x, rows, source, accumulate)
+    made = call.emit.transpose(made, sorted(range(len(order)), key=order.__getitem__))
+    return call.emit.reshape(made, call.shape) if accumulate else made
 
 
 def index_add(call: Call) -> SSAValue:
@@ -304,7 +305,7 @@ def index_add(call: Call) -> SSAValue:
     if call.arguments.get("alpha", 1) != 1:
         source = call.emit.insert(CLASSES["mul"](source, call.of(call["alpha"], call.expected.dtype)))
     rows = vector(call, value_of(call, index_below(call, call["index"], shape_of(x)[dim])))
-    return add_slices(call, x, rows, source, dim)
+    return put_slices(call, x, rows, source, dim, accumulate=True)
 
 
 def index_copy(call: Call) -> SSAValue:
@@ -329,6 +330,8 @@ def with_slices(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue, dim: 
     """Return the tensor with `source`, repeated if needed, in place of the slices along `dim` that a vector names."""
     shape, count = shape_of(x), shape_of(rows)[0]
     wide = (*shape[:dim], count, *shape[dim + 1 :])
+    if not is_short(count):
+        return put_slices(call, x, rows, call.emit.broadcast(source, wide), dim, accumulate=False)
     along = [count if d == dim else 1 for d in range(len(shape))]
     index = call.emit.broadcast(call.emit.reshape(rows, along), wide)
     return replaced(call, x, index, call.emit.broadcast(source, wide), dim)

@@ -9,7 +9,6 @@ import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.nn.ranking import LONGEST
 from aicf_mlir.frontend.aten_slices import clamped, dimension, part
 from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Refused
@@ -199,28 +198,15 @@ def unfold(call: Call) -> SSAValue:
     return call.emit.transpose(found, [d for d in range(rank) if d != dim + 1] + [dim + 1])
 
 
-def expect_row(call: Call, x: SSAValue, dim: int) -> None:
-    """Refuse rows that are too long to compare each element with each other one."""
-    if (size := shape_of(x)[dim]) > LONGEST:
-        raise Refused(f"rows of {size} elements along the dimension; supported are {LONGEST}")
-
-
-def cumsum(call: Call) -> SSAValue:
-    """Running sums, in the type of the result."""
-    x = call.of(call["self"], call.expected.dtype)
-    if not shape_of(x):
-        return x
-    dim = dimension(call, x)
-    expect_row(call, x, dim)
-    return call.emit.insert(nn.CumsumOp(x, dim))
-
-
 def order(call: Call, x: SSAValue, dim: int, count: int, descending: bool) -> tuple[SSAValue, SSAValue]:
     """Return the first `count` of each sorted row along `dim`, and their positions before sorting."""
-    expect_row(call, x, dim)
-    ranks = call.emit.insert(nn.RankOp(x, dim, descending))
-    index = call.emit.insert(nn.InversePermutationOp(ranks, dim, count))
-    return call.emit.insert(nn.GatherOp(x, index, dim)), index
+    last = len(shape_of(x)) - 1
+    turned = [d for d in range(last + 1) if d != dim] + [dim]
+    back = sorted(range(last + 1), key=turned.__getitem__)
+    x = call.emit.transpose(x, turned)
+    index = nn.order(call.emit.insert, x, count, descending)
+    found = call.emit.insert(nn.GatherOp(x, index, last))
+    return call.emit.transpose(found, back), call.emit.transpose(index, back)
 
 
 def sort(call: Call) -> Value:

@@ -1,13 +1,8 @@
-"""The rows of `aten_table` for running products, extremes and log-sums of a row, and for the rounding of training with
-few bits.
-
-A row takes log2(n) passes: each element is combined with the one 1, 2, 4, … places before it, which already combines
-earlier ones.
+"""The rows of `aten_table` for running sums, products, extremes and log-sums of a row, and for the rounding of training
+with few bits.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 
 import torch
 from xdsl.ir import SSAValue
@@ -19,61 +14,34 @@ from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import shape_of
 
-Parts = Sequence[SSAValue]
-Combine = Callable[[Parts, Parts], Parts]
-"""Combines the part before with the part after, each as one tensor or as several in parallel."""
+def running_sum(call: Call) -> SSAValue:
+    """Running sums, in the type of the result."""
+    x = call.of(call["self"], call.expected.dtype)
+    return call.emit.insert(nn.running_sum(x, dimension(call, x))) if shape_of(x) else x
 
 
-def running(call: Call, parts: Parts, dim: int, combine: Combine) -> Parts:
-    """Each element combined with all before it along `dim`; `combine` is associative."""
-    size, step = shape_of(parts[0])[dim], 1
-    while step < size:
-        first, behind = zip(*(call.emit.split(each, dim, [step, size - step]) for each in parts), strict=True)
-        before = [call.emit.split(each, dim, [size - step, step])[0] for each in parts]
-        made = combine(before, behind)
-        parts = [call.emit.insert(nn.ConcatOp(pair, dim)) for pair in zip(first, made, strict=True)]
-        step *= 2
-    return parts
-
-
-def running_of(name: str) -> AtenRule:
-    """Running results of a pointwise op of two numbers, rounded once."""
+def running(kind: str) -> AtenRule:
+    """Running results of a kind of `nn.scan`, rounded once."""
 
     def row(call: Call) -> SSAValue:
         x = call.of(call["self"], call.wide_dtype)
         if shape_of(x):
-            (x,) = running(
-                call, [x], dimension(call, x), lambda a, b: [call.emit.insert(CLASSES[name](a[0], b[0]))]
-            )
+            x = call.emit.insert(nn.ScanOp(x, dimension(call, x), kind))
         return call.emit.cast(x, call.expected.dtype)
 
     return row
 
 
-def running_extreme(name: str) -> AtenRule:
-    """Return the rule for the extreme of each element and the ones before it, and the last index that has it; `name`
-    compares.
-    """
+def running_extreme(kind: str) -> AtenRule:
+    """Return the rule for the extreme of each element and the ones before it, and the last index that has it."""
 
     def row(call: Call) -> Value:
         x = call.value("self")
         if not shape_of(x):
             return x, call.emit.constant(0, torch.int64)
         dim = dimension(call, x)
-        apart = [size if d == dim else 1 for d, size in enumerate(shape_of(x))]
-        index = call.materialize(torch.arange(shape_of(x)[dim]).reshape(apart).expand(shape_of(x)))
-
-        def later(before: Parts, behind: Parts) -> Parts:
-            wins = call.emit.insert(CLASSES[name](behind[0], before[0]))
-            if is_float(x):
-                is_nan = call.emit.insert(CLASSES["isnan"](behind[0]))
-                wins = call.emit.insert(CLASSES["bitwise_or"](wins, is_nan))
-            return [
-                call.emit.insert(CLASSES["where"](wins, b, a)) for a, b in zip(before, behind, strict=True)
-            ]
-
         values = call.emit.insert(nn.DetachOp(x)) if is_float(x) else x
-        index = running(call, [values, index], dim, later)[1]
+        index = call.emit.insert(nn.ScanOp(values, dim, kind))
         return call.emit.insert(nn.GatherOp(x, index, dim)), index
 
     return row

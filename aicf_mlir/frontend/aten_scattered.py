@@ -9,8 +9,7 @@ from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
-from aicf_mlir.dialects.nn.ranking import LONGEST
-from aicf_mlir.frontend.aten_indexing import added, cropped, padded_beside, vector
+from aicf_mlir.frontend.aten_indexing import added, cropped, vector
 from aicf_mlir.frontend.aten_indices import index_below, value_of
 from aicf_mlir.frontend.aten_slices import dimension
 from aicf_mlir.frontend.call import Call
@@ -58,13 +57,22 @@ def reduced_there(
         return added_there(call, x, index, source, dim, reduce == "mean", include_self)
     if not is_float(x):
         raise Forbidden(f"{reduce} of {call.named(call.expected.dtype)} by an index; convert to float before")
-    if (count := shape_of(index)[dim]) > LONGEST:
-        raise Forbidden(
-            f"{reduce} of {count} elements along the dimension, each compared with every place; supported are {LONGEST}, and"
-            " without a limit for 'sum' and 'mean'"
-        )
-    index, source = padded_beside(call, x, index, source, dim)
-    return call.emit.insert(nn.ScatterReduceOp(x, index, source, KINDS[reduce], dim, include_self))
+    flat, numbers, values = as_elements(call, x, index, source, dim)
+    made = nn.ScatterReduceOp(flat, numbers, values, KINDS[reduce], include_self)
+    return call.emit.reshape(call.emit.insert(made), shape_of(x))
+
+
+def as_elements(
+    call: Call, x: SSAValue, index: SSAValue, source: SSAValue, dim: int
+) -> tuple[SSAValue, SSAValue, SSAValue]:
+    """Return x as rows of one element, their numbers that the index names, and `source` as such rows."""
+    shape, count = shape_of(x), math.prod(shape_of(index))
+    numbers = call.emit.insert(nn.ElementNumberOp(index, shape, dim))
+    return (
+        call.emit.reshape(x, (math.prod(shape), 1)),
+        call.emit.reshape(numbers, (count,)),
+        call.emit.reshape(source, (count, 1)),
+    )
 
 
 def added_there(
@@ -155,9 +163,7 @@ def ends_of_segments(call: Call, size: int) -> SSAValue:
         lengths = call.of(call["lengths"], torch.int64)
         dim = len(shape_of(lengths)) - 1
         count = shape_of(lengths)[dim]
-        if count > LONGEST:
-            raise Forbidden(f"{count} segments; supported are {LONGEST}")
-        ends = call.emit.insert(nn.CumsumOp(lengths, dim))
+        ends = call.emit.insert(nn.running_sum(lengths, dim))
     last = ends if count == 1 else call.emit.split(ends, dim, [count - 1, 1])[1]
     expect_all(call, last, size)
     return ends

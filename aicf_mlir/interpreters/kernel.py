@@ -13,7 +13,7 @@ from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.interpreters import attention, checks, losses
+from aicf_mlir.interpreters import attention, checks, losses, order
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.body import evaluate
@@ -248,13 +248,6 @@ def _together(call: Call) -> list[Array]:
     return found
 
 
-def _scatter_add(call: Call) -> Sequence[Array]:
-    y, index, src = np.array(call["x"]), call["index"], call["src"]
-    inside = (index >= 0) & (index < len(y))
-    np.add.at(y, index[inside], src[inside])
-    return [y]
-
-
 MEANINGS: dict[str, Meaning] = {
     "add": _on(np.add, "x", "y"),
     "sub": _on(np.subtract, "x", "y"),
@@ -282,7 +275,7 @@ MEANINGS: dict[str, Meaning] = {
     "gemm_map": _gemm_map,
     "horizontal": _together,
     "back_to_back": chain,
-    "scatter_add": _scatter_add,
+    **order.MEANINGS,
     "attention": _attention,
     "attention_grad": _attention_grad,
     "check_index": _check_index,

@@ -20,6 +20,7 @@ from aicf_mlir.dialects.nn.common import Canonicalized, NNOp
 from aicf_mlir.dialects.nn.custom_gradients import *
 from aicf_mlir.dialects.nn.extremes import *
 from aicf_mlir.dialects.nn.gathering import *
+from aicf_mlir.dialects.nn.indices import *
 from aicf_mlir.dialects.nn.linear_algebra import *
 from aicf_mlir.dialects.nn.losses import *
 from aicf_mlir.dialects.nn.normalization import *
@@ -28,6 +29,7 @@ from aicf_mlir.dialects.nn.randomness import *
 from aicf_mlir.dialects.nn.ranking import *
 from aicf_mlir.dialects.nn.rearranging import *
 from aicf_mlir.dialects.nn.reductions import *
+from aicf_mlir.dialects.nn.running import *
 from aicf_mlir.dialects.nn.scattering import *
 from aicf_mlir.dialects.nn.shape import *
 from aicf_mlir.dialects.nn.slicing import *

@@ -1,4 +1,5 @@
-"""Elements and rows that an index names: read by gather and take, added to by scatter_add, replaced by scatter.
+"""Elements and rows that an index names: read by gather and take, added to by scatter_add, replaced by scatter and
+scatter_rows.
 
 An index outside of its dimension is the nearest one inside in a read, and adds nothing in a write. nn.check_index ensures that a
 step with such an index updates nothing.
@@ -6,53 +7,36 @@ step with such an index updates nothing.
 
 from __future__ import annotations
 
-import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, TensorType, i64
+from xdsl.dialects.builtin import IntegerAttr, TensorType, i64
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.extremes import AtIndexOp
+from aicf_mlir.dialects.nn.indices import (
+    INDICES,
+    ElementNumberOp,
+    at,
+    expect_beside,
+    expect_index_of,
+    reshaped,
+)
+from aicf_mlir.dialects.nn.ranking import expect_short, is_short, names_each_once
 from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp
 from aicf_mlir.ir.body import Body
-from aicf_mlir.ir.expect import Value, expect_element, expect_float, expect_rank, expect_type, with_shape
+from aicf_mlir.ir.expect import Value, expect_element, expect_float, expect_type, with_shape
 from aicf_mlir.ir.formula import Scalar, row_max, select, trace
 from aicf_mlir.ir.generated import Argument, GeneratedInterface
-from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
-from aicf_mlir.ir.layouts import dense_strides
-from aicf_mlir.ir.properties import ints_attr
+from aicf_mlir.ir.interfaces import DifferentiableInterface
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 
-__all__ = ["ElementNumberOp", "GatherOp", "ScatterAddOp", "ScatterOp", "TakeOp"]
-
-INDICES = frozenset({"i64"})
-
-
-def expect_index_of(index: Value, x: Value, dim: int) -> None:
-    """Refuse an index that is not of i64, and a dimension that x does not have or that is empty."""
-    expect_element("index", index, INDICES)
-    shape = expect_rank("x", x, at_least=1)
-    if not 0 <= dim < len(shape):
-        raise VerifyException(f"expected dim in 0..{len(shape) - 1}, got {dim}")
-    if not shape[dim] and math.prod(shape_of(index)):
-        raise VerifyException(f"expected a dimension that is not empty, got dim {dim} of {tensor_type(x)}")
-
-
-def expect_beside(index: Value, shape: Sequence[int], dim: int) -> None:
-    """Refuse an index that is larger than `shape` in a dimension other than `dim`."""
-    own = shape_of(index)
-    pairs = zip(own, shape, strict=False)
-    if len(own) != len(shape) or any(d != dim and a > b for d, (a, b) in enumerate(pairs)):
-        raise VerifyException(
-            f"expected an index of rank {len(shape)}, beside dimension {dim} within {list(shape)}, got"
-            f" {tensor_type(index)}"
-        )
+__all__ = ["GatherOp", "ScatterAddOp", "ScatterOp", "ScatterRowsOp", "TakeOp", "replaced"]
 
 
 @irdl_op_definition
@@ -94,18 +78,18 @@ class GatherOp(ValueOp, DifferentiableInterface, GeneratedInterface):
         return trace(self.compute_types, formula)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
-        """A selection if `dim` is indexed once a map; else a sum by the number of the element, in the order of the index."""
+        """A selection if `dim` is indexed once a map, and no sum if the index names each place once; else a sum by the
+        number of the element, in the order of the index.
+        """
         (g,) = cotangents
-        dim, shape = self.dim.value.data, shape_of(self.x)
+        dim, shape, wide = self.dim.value.data, shape_of(self.x), shape_of(self.index)
         if shape_of(self.index) == (*shape[:dim], 1, *shape[dim + 1 :]):
             return [builder.insert(AtIndexOp(g, self.index, dim, shape[dim])).result, None]
+        if names_each_once(self.index, dim) and shape == (*wide[:dim], shape[dim], *wide[dim + 1 :]):
+            zeros = builder.insert(ConstantOp(0.0, tensor_type(self.x))).result
+            return [replaced(lambda op: builder.insert(op).result, zeros, self.index, g, dim), None]
         numbers = builder.insert(ElementNumberOp(self.index, shape, dim)).result
         return [added_to_zeros(builder, numbers, g, shape, 1), None]
-
-
-def at(index: Scalar, rank: int, dim: int) -> list[Scalar]:
-    """The place in the domain, with `index` in the dimension `dim`."""
-    return [index if d == dim else index.builder.index(d) for d in range(rank)]
 
 
 def added_to_zeros(
@@ -116,55 +100,6 @@ def added_to_zeros(
     zeros = builder.insert(ConstantOp(0.0, with_shape(g, (count, columns)))).result
     source, index = reshaped(builder, g, (sources, columns)), reshaped(builder, numbers, (sources,))
     return reshaped(builder, builder.insert(ScatterAddOp(zeros, index, source)).result, shape)
-
-
-def reshaped(builder: Builder, value: SSAValue, shape: Sequence[int]) -> SSAValue:
-    """`value` in another shape of as many elements."""
-    return value if shape_of(value) == tuple(shape) else builder.insert(ReshapeOp(value, shape)).result
-
-
-@irdl_op_definition
-class ElementNumberOp(ValueOp, GeneratedInterface):
-    """The number in row-major order that each element of a gather has in a tensor of `shape`.
-
-    For an index outside of `dim` the number is -1, which is the index of no element.
-    """
-
-    name = "nn.element_number"
-
-    index = operand_def(TensorType)
-    shape = prop_def(DenseArrayBase.constr(i64))
-    dim = prop_def(IntegerAttr.constr(i64))
-
-    traits = traits_def(NotDifferentiable("its result is an index"))
-
-    def __init__(self, index: Value, shape: Sequence[int], dim: int):
-        super().__init__(
-            operands=[index],
-            properties={"shape": ints_attr(shape), "dim": IntegerAttr(dim, i64)},
-            result_types=[tensor_type(index)],
-        )
-
-    def inferred_type(self) -> AnyTensor:
-        shape, dim = self.shape.get_values(), self.dim.value.data
-        expect_element("index", self.index, INDICES)
-        if not 0 <= dim < len(shape):
-            raise VerifyException(f"expected dim in 0..{len(shape) - 1}, got {dim}")
-        expect_beside(self.index, shape, dim)
-        return tensor_type(self.index)
-
-    def body(self) -> Body:
-        shape, dim = self.shape.get_values(), self.dim.value.data
-        strides = dense_strides(shape)
-
-        def formula(index: Scalar) -> Scalar:
-            total = index * strides[dim]
-            for d, place in enumerate(at(index, len(shape), dim)):
-                if d != dim and shape[d] > 1:
-                    total = total + place * strides[d]
-            return select((index >= 0) & (index < shape[dim]), total, -1)
-
-        return trace(self.compute_types, formula)
 
 
 @irdl_op_definition
@@ -239,29 +174,93 @@ class ScatterAddOp(ValueOp, DifferentiableInterface):
 
     def inferred_type(self) -> AnyTensor:
         expect_float("x", self.x)
-        shape, index = shape_of(self.x), shape_of(self.index)
-        expect_element("index", self.index, INDICES)
-        if len(shape) != 2 or len(index) != 1:
-            raise VerifyException(
-                f"expected x of rank 2 and index of rank 1, got {tensor_type(self.x)} and {tensor_type(self.index)}"
-            )
-        expect_type("src", self.src, with_shape(self.x, (*index, shape[1])))
+        expect_rows(self.x, self.index, self.src)
         return tensor_type(self.x)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         (g,) = cotangents
-        if not shape_of(g)[0]:
-            return [g, None, builder.insert(ConstantOp(0.0, tensor_type(self.src))).result]
-        return [g, None, builder.insert(TakeOp(g, self.index, 0)).result]
+        return [g, None, taken(builder, g, self.index)]
 
 
-class ScatterBase(ValueOp, DifferentiableInterface, GeneratedInterface, abc.ABC):
-    """x, where each element looks at all elements of `index` along `dim` for those that name its place."""
+@irdl_op_definition
+class ScatterRowsOp(ValueOp, DifferentiableInterface):
+    """The matrix x, and each row of `src` in place of the row of x that its `index` names; the last one of several."""
+
+    name = "nn.scatter_rows"
+
+    x = operand_def(TensorType)
+    index = operand_def(TensorType)
+    src = operand_def(TensorType)
+
+    def __init__(self, x: Value, index: Value, src: Value):
+        super().__init__(operands=[x, index, src], result_types=[tensor_type(x)])
+
+    def inferred_type(self) -> AnyTensor:
+        expect_rows(self.x, self.index, self.src)
+        return tensor_type(self.x)
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        """The gradients as in torch: right if no two rows have one place."""
+        (g,) = cotangents
+        zeros = builder.insert(ConstantOp(0.0, tensor_type(self.src))).result
+        dx = builder.insert(ScatterRowsOp(g, self.index, zeros)).result
+        return [dx, None, taken(builder, g, self.index)]
+
+
+def expect_rows(x: Value, index: Value, src: Value) -> None:
+    """Refuse operands that are not a matrix, a vector of its rows, and a row of it for each of these."""
+    shape, rows = shape_of(x), shape_of(index)
+    expect_element("index", index, INDICES)
+    if len(shape) != 2 or len(rows) != 1:
+        raise VerifyException(
+            f"expected x of rank 2 and index of rank 1, got {tensor_type(x)} and {tensor_type(index)}"
+        )
+    expect_type("src", src, with_shape(x, (*rows, shape[1])))
+
+
+def taken(builder: Builder, x: SSAValue, index: SSAValue) -> SSAValue:
+    """The rows of the matrix x that `index` names; zeros where x has none."""
+    if not shape_of(x)[0]:
+        shape = (*shape_of(index), shape_of(x)[1])
+        return builder.insert(ConstantOp(0.0, with_shape(x, shape))).result
+    return builder.insert(TakeOp(x, index, 0)).result
+
+
+def replaced(
+    insert: Callable[[ValueOp], SSAValue], x: SSAValue, index: SSAValue, src: SSAValue, dim: int
+) -> SSAValue:
+    """x with the elements of `src` at the places of a gather by `index`; the last one if several have one place.
+
+    Many of them are rows of one element.
+    """
+    shape, count = shape_of(x), math.prod(shape_of(index))
+    if is_short(shape_of(index)[dim]):
+        return insert(ScatterOp(x, index, src, dim))
+    flat, source = insert(ReshapeOp(x, (math.prod(shape), 1))), insert(ReshapeOp(src, (count, 1)))
+    numbers = insert(ReshapeOp(insert(ElementNumberOp(index, shape, dim)), (count,)))
+    return insert(ReshapeOp(insert(ScatterRowsOp(flat, numbers, source)), shape))
+
+
+@irdl_op_definition
+class ScatterOp(ValueOp, DifferentiableInterface, GeneratedInterface):
+    """x with the elements of `src` at the places of a gather by `index`; the last one if several have one place.
+
+    Each place looks at every element of the index along `dim`, of which there are few; more are nn.scatter_rows.
+    """
+
+    name = "nn.scatter"
 
     x = operand_def(TensorType)
     index = operand_def(TensorType)
     src = operand_def(TensorType)
     dim = prop_def(IntegerAttr.constr(i64))
+
+    def __init__(self, x: Value, index: Value, src: Value, dim: int):
+        super().__init__(
+            operands=[x, index, src],
+            properties={"dim": IntegerAttr(dim, i64)},
+            result_types=[tensor_type(x)],
+        )
 
     def inferred_type(self) -> AnyTensor:
         dim, shape = self.dim.value.data, shape_of(self.x)
@@ -270,6 +269,7 @@ class ScatterBase(ValueOp, DifferentiableInterface, GeneratedInterface, abc.ABC)
         wanted = (*shape[:dim], *count, *shape[dim + 1 :])
         expect_type("index", self.index, with_shape(self.index, wanted))
         expect_type("src", self.src, with_shape(self.x, wanted))
+        expect_short(self.index, dim, "nn.scatter_rows")
         if not count[0]:
             raise VerifyException(f"expected an index with elements, got {tensor_type(self.index)}")
         return tensor_type(self.x)
@@ -286,20 +286,6 @@ class ScatterBase(ValueOp, DifferentiableInterface, GeneratedInterface, abc.ABC)
     @property
     def whole_results(self) -> tuple[bool, ...]:
         return (False,)
-
-
-@irdl_op_definition
-class ScatterOp(ScatterBase):
-    """x with the elements of `src` at the places of a gather by `index`; the last one if several have one place."""
-
-    name = "nn.scatter"
-
-    def __init__(self, x: Value, index: Value, src: Value, dim: int):
-        super().__init__(
-            operands=[x, index, src],
-            properties={"dim": IntegerAttr(dim, i64)},
-            result_types=[tensor_type(x)],
-        )
 
     @property
     def arguments(self) -> Sequence[Argument]:

@@ -1,12 +1,14 @@
-"""Comparisons of every element with every other along one dimension: running sums, and the order that sorting needs.
+"""The order that sorting needs.
 
-A row of n elements takes n * n steps and no memory: fast for rows of hundreds, and bounded by `LONGEST`.
+A short row is compared, each element with each other: n * n steps without memory, in a kernel that is generated together with
+its neighbours. `SHORT` says for all ops that work like this what is short; longer rows have a launch of their own, whose time
+grows with their elements.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, TensorType, i64
@@ -24,10 +26,24 @@ from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 
-__all__ = ["LONGEST", "CumsumOp", "InversePermutationOp", "RankOp"]
+__all__ = ["ArgsortOp", "CumsumOp", "InversePermutationOp", "RankOp", "order"]
 
-LONGEST = 8192
+SHORT = 32
 """Elements of a row."""
+
+
+def is_short(size: int) -> bool:
+    """True for a row of which each element may look at each other."""
+    return size <= SHORT
+
+
+def expect_short(x: Value, dim: int, other: str) -> None:
+    """Refuse rows of x along `dim` that are not short; `other` is the op that takes them."""
+    if not is_short(size := shape_of(x)[dim]):
+        raise VerifyException(
+            f"expected {SHORT} elements at most along dim {dim}, each of which is compared with each, got {size}; {other} has"
+            " no limit"
+        )
 
 
 class BesideOp(ValueOp, GeneratedInterface, abc.ABC):
@@ -80,16 +96,17 @@ class BesideOp(ValueOp, GeneratedInterface, abc.ABC):
         return x.builder.index(self.row), x.builder.index(self.own[self.along])
 
 
-def expect_row(x: Value, dim: int) -> None:
-    """Refuse a dimension that x does not have, and rows that are too long."""
+def expect_dim(x: Value, dim: int) -> None:
+    """Refuse a dimension that x does not have."""
     shape = expect_rank("x", x, at_least=1)
     if not 0 <= dim < len(shape):
         raise VerifyException(f"expected dim in 0..{len(shape) - 1}, got {dim}")
-    if shape[dim] > LONGEST:
-        raise VerifyException(
-            f"expected rows of {LONGEST} elements at most, which each element is compared with or added from, got"
-            f" {shape[dim]}"
-        )
+
+
+def expect_row(x: Value, dim: int, other: str) -> None:
+    """Refuse a dimension that x does not have, and rows that are too long."""
+    expect_dim(x, dim)
+    expect_short(x, dim, other)
 
 
 @irdl_op_definition
@@ -111,7 +128,7 @@ class CumsumOp(BesideOp, DifferentiableInterface):
 
     def inferred_type(self) -> AnyTensor:
         expect_element("x", self.x, NUMBERS)
-        expect_row(self.x, self.dim.value.data)
+        expect_row(self.x, self.dim.value.data, "nn.scan")
         return tensor_type(self.x)
 
     def body(self) -> Body:
@@ -151,7 +168,7 @@ class RankOp(BesideOp):
 
     def inferred_type(self) -> AnyTensor:
         expect_element("x", self.x, ALL)
-        expect_row(self.x, self.dim.value.data)
+        expect_row(self.x, self.dim.value.data, "nn.argsort")
         return TensorType(i64, shape_of(self.x))
 
     @property
@@ -194,7 +211,7 @@ class InversePermutationOp(BesideOp):
     def inferred_type(self) -> AnyTensor:
         dim, size = self.dim.value.data, self.size.value.data
         expect_element("ranks", self.ranks, frozenset({"i64"}))
-        expect_row(self.ranks, dim)
+        expect_row(self.ranks, dim, "nn.argsort")
         shape = shape_of(self.ranks)
         if not 0 <= size <= shape[dim]:
             raise VerifyException(f"expected size in 0..{shape[dim]}, got {size}")
@@ -211,3 +228,52 @@ class InversePermutationOp(BesideOp):
 def resized(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
     """`shape` with another size of `dim`."""
     return (*shape[:dim], size, *shape[dim + 1 :])
+
+
+@irdl_op_definition
+class ArgsortOp(ValueOp):
+    """The places of the first `count` elements of each sorted row, along the last dimension; equal elements keep their order.
+
+    A NaN is the largest.
+    """
+
+    name = "nn.argsort"
+
+    x = operand_def(TensorType)
+    count = prop_def(IntegerAttr.constr(i64))
+    descending = prop_def(BoolAttr, default_value=bool_attr(False))
+
+    traits = traits_def(NotDifferentiable("its result is an index"))
+
+    def __init__(self, x: Value, count: int, descending: bool = False):
+        super().__init__(
+            operands=[x],
+            properties={"count": IntegerAttr(count, i64), "descending": bool_attr(descending)},
+            result_types=[TensorType(i64, (*shape_of(x)[:-1], count))],
+        )
+
+    def inferred_type(self) -> AnyTensor:
+        expect_element("x", self.x, ALL)
+        *rows, size = expect_rank("x", self.x, at_least=1)
+        if not 0 <= (count := self.count.value.data) <= size:
+            raise VerifyException(f"expected count in 0..{size}, got {count}")
+        return TensorType(i64, (*rows, count))
+
+
+def names_each_once(index: SSAValue, dim: int) -> bool:
+    """True if a row of `index` along `dim` is known to have no element twice."""
+    match index.owner:
+        case ArgsortOp():
+            return dim == len(shape_of(index)) - 1
+        case InversePermutationOp() as op:
+            return dim == op.along
+        case _:
+            return False
+
+
+def order(insert: Callable[[ValueOp], SSAValue], x: SSAValue, count: int, descending: bool) -> SSAValue:
+    """The places of the first `count` elements of each sorted row of x along the last dimension."""
+    last = len(shape_of(x)) - 1
+    if not is_short(shape_of(x)[last]):
+        return insert(ArgsortOp(x, count, descending))
+    return insert(InversePermutationOp(insert(RankOp(x, last, descending)), last, count))

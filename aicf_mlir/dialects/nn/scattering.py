@@ -1,70 +1,54 @@
-"""Elements that an index sends to places of a tensor, reduced there: the largest, the smallest, the product.
+"""Rows that an index sends to rows of a matrix, reduced there: the largest, the smallest, the product.
 
-Each place looks at every element of the index along one dimension, as nn.scatter does; a sum is nn.scatter_add, which does not.
+A sum is nn.scatter_add.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from operator import mul
-from typing import Any
+from typing import ClassVar
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, i64
+from xdsl.dialects.builtin import BoolAttr, StringAttr, TensorType
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, prop_def
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.gathering import (
-    ElementNumberOp,
-    GatherOp,
-    ScatterAddOp,
-    ScatterBase,
-    ScatterOp,
-    reshaped,
-)
+from aicf_mlir.dialects.nn.gathering import ScatterAddOp, ScatterRowsOp, expect_rows, taken
 from aicf_mlir.dialects.nn.pointwise import AddOp, BitwiseAndOp, DivOp, EqOp, MulOp, WhereOp
 from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp
-from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.expect import Value, expect_float, with_shape
-from aicf_mlir.ir.formula import Scalar, maximum, minimum, row_max, row_min, row_prod, select, trace
-from aicf_mlir.ir.generated import Argument
+from aicf_mlir.ir.interfaces import DifferentiableInterface
 from aicf_mlir.ir.properties import bool_attr, is_true
-from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, tensor_type
 
 __all__ = ["ScatterReduceOp"]
 
-KINDS: dict[str, tuple[float, Any, Any]] = {
-    "max": (-math.inf, row_max, maximum),
-    "min": (math.inf, row_min, minimum),
-    "prod": (1.0, row_prod, mul),
-}
-"""For each kind of reduction: its identity, the reduction of a row, the reduction of two."""
+KINDS = ("max", "min", "prod")
 
 
 @irdl_op_definition
-class ScatterReduceOp(ScatterBase):
-    """x, each element reduced with those of `src` that a gather by `index` has at its place; or only these, if there are any.
+class ScatterReduceOp(ValueOp, DifferentiableInterface):
+    """The matrix x, each row reduced with the rows of `src` whose `index` names it; or only these, if there are any.
 
-    `kind` is max, min or prod; with `include_self` the element of x counts among them. The gradient of an extreme is shared by
-    all elements that are equal to it, as in torch: also by an element of x that does not count.
+    `kind` is max, min or prod; with `include_self` the row of x counts among them. The gradient of an extreme is shared by all
+    elements that are equal to it, as in torch: also by an element of x that does not count.
     """
 
     name = "nn.scatter_reduce"
+    LAUNCH: ClassVar = "scatter_rows"
 
+    x = operand_def(TensorType)
+    index = operand_def(TensorType)
+    src = operand_def(TensorType)
     kind = prop_def(StringAttr)
     include_self = prop_def(BoolAttr, default_value=bool_attr(True))
 
-    def __init__(self, x: Value, index: Value, src: Value, kind: str, dim: int, include_self: bool = True):
+    def __init__(self, x: Value, index: Value, src: Value, kind: str, include_self: bool = True):
         super().__init__(
             operands=[x, index, src],
-            properties={
-                "kind": StringAttr(kind),
-                "dim": IntegerAttr(dim, i64),
-                "include_self": bool_attr(include_self),
-            },
+            properties={"kind": StringAttr(kind), "include_self": bool_attr(include_self)},
             result_types=[tensor_type(x)],
         )
 
@@ -72,45 +56,25 @@ class ScatterReduceOp(ScatterBase):
         if self.kind.data not in KINDS:
             raise VerifyException(f"expected a kind of {', '.join(KINDS)}, got {self.kind.data!r}")
         expect_float("x", self.x)
-        return super().inferred_type()
-
-    @property
-    def arguments(self) -> Sequence[Argument]:
-        own = range(1, len(shape_of(self.x)) + 1)
-        sent = [0 if d == self.dim.value.data + 1 else d for d in own]
-        return [(self.x, own), (self.index, sent), (self.src, sent)]
-
-    def body(self) -> Body:
-        none, of_row, of_two = KINDS[self.kind.data]
-
-        def formula(x: Scalar, index: Scalar, src: Scalar) -> Scalar:
-            hits = index.equal(index.builder.index(self.dim.value.data + 1))
-            found = of_row(select(hits, src, none))
-            if is_true(self.include_self):
-                return of_two(x, found)
-            return select(row_max(hits.cast("i64")).equal(0), x, found)
-
-        return trace(self.compute_types, formula)
+        expect_rows(self.x, self.index, self.src)
+        return tensor_type(self.x)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         back = of_product if self.kind.data == "prod" else of_extreme
         dx, dsrc = back(self, builder, cotangents[0])
         if not is_true(self.include_self):
             zeros = builder.insert(ConstantOp(0.0, tensor_type(self.src))).result
-            dx = builder.insert(ScatterOp(dx, self.index, zeros, self.dim.value.data)).result
+            dx = builder.insert(ScatterRowsOp(dx, self.index, zeros)).result
         return [dx, None, dsrc]
 
     def sent(self, builder: Builder, values: SSAValue) -> SSAValue:
-        """For each place the sum of the elements of `values`, which has the shape of src."""
-        shape, count = shape_of(self.x), math.prod(shape_of(self.index))
-        numbers = builder.insert(ElementNumberOp(self.index, shape, self.dim.value.data)).result
-        zeros = builder.insert(ConstantOp(0.0, with_shape(self.x, (math.prod(shape), 1)))).result
-        rows, values = reshaped(builder, numbers, (count,)), reshaped(builder, values, (count, 1))
-        return reshaped(builder, builder.insert(ScatterAddOp(zeros, rows, values)).result, shape)
+        """For each row the sum of the rows of `values`, which has the shape of src."""
+        zeros = builder.insert(ConstantOp(0.0, tensor_type(self.x))).result
+        return builder.insert(ScatterAddOp(zeros, self.index, values)).result
 
     def there(self, builder: Builder, values: SSAValue) -> SSAValue:
-        """For each element of src the element of `values`, which has the shape of x, at its target place."""
-        return builder.insert(GatherOp(values, self.index, self.dim.value.data)).result
+        """For each row of src the row of `values`, which has the shape of x, at its target place."""
+        return taken(builder, values, self.index)
 
 
 def of_extreme(op: ScatterReduceOp, builder: Builder, g: SSAValue) -> tuple[SSAValue, SSAValue]:
@@ -136,9 +100,7 @@ def of_product(op: ScatterReduceOp, builder: Builder, g: SSAValue) -> tuple[SSAV
     zero, one = (builder.insert(ConstantOp(n, with_shape(g, ()))).result for n in (0.0, 1.0))
 
     def reduced(x: SSAValue, src: SSAValue) -> SSAValue:
-        return make(
-            ScatterReduceOp(x, op.index, src, op.kind.data, op.dim.value.data, is_true(op.include_self))
-        )
+        return make(ScatterReduceOp(x, op.index, src, op.kind.data, is_true(op.include_self)))
 
     whole = make(MulOp(g, op.result))
     own = make(WhereOp(make(EqOp(op.x, zero)), one, op.x))

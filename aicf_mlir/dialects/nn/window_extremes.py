@@ -12,7 +12,8 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.nn.gathering import GatherOp, reshaped
+from aicf_mlir.dialects.nn.gathering import GatherOp
+from aicf_mlir.dialects.nn.indices import reshaped
 from aicf_mlir.dialects.nn.window_relation import Windows
 from aicf_mlir.dialects.nn.windows import LARGEST, SMALLEST, SUM, ReducedOp, where
 from aicf_mlir.ir.body import Body

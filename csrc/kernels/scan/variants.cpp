@@ -49,7 +49,7 @@ static const Family family([](KernelRegistry& registry) {
       {{"y"}},
       {required(kDim), required(kKind), optional(kReverse)},
       {},
-      "in double on the CPU; on CUDA in f32 (f64 for f64), in an order that follows from the shape; each result "
+      "on the CPU in f64 (f16 and bf16 in f32); on CUDA in f32 (f64 for f64), in an order that follows from the shape; each result "
       "rounded once",
       check_scan});
   for (const KernelVariant& variant : kVariants) registry.add(variant);

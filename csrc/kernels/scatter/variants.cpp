@@ -125,7 +125,7 @@ static const Family family([](KernelRegistry& registry) {
       "outside of x does nothing",
       {{"x"}, {"index"}, {"src"}},
       {{"y"}},
-      {required(kKind), optional(kIncludeSelf)},
+      {optional(kKind), optional(kIncludeSelf)},
       {{"y", "x"}},
       "products in the order of src, in f32 (f64 for f64), from many sources of 256 each; each result rounded "
       "once",

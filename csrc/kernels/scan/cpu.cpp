@@ -1,4 +1,4 @@
-// scan on the CPU: a loop along n, in double (f16 and bf16 in float); neighbours of the other dimensions side by side.
+// scan on the CPU: a loop along n, in double; neighbours of the other dimensions side by side.
 #include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_types.h"
 #include "kernels/scan/rules.h"
@@ -11,7 +11,7 @@ using namespace cpu;
 constexpr int64_t kColumns = 256;  // that are walked together
 
 template <class T>
-using Value = std::conditional_t<std::is_integral_v<T>, int64_t, std::conditional_t<sizeof(T) == 2, float, double>>;
+using Value = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
 
 template <class T>
 Value<T> loaded(T x) {
@@ -26,7 +26,7 @@ T stored(V x) {
   if constexpr (std::is_integral_v<T>)
     return static_cast<T>(x);
   else
-    return sizeof(T) == 2 ? narrow<T>(static_cast<Compute<T>>(x)) : narrow_double<T>(x);
+    return narrow_double<T>(x);
 }
 
 // Walks `count` neighbours, the first of which is at `at`; count is a constant where there is one.
@@ -60,14 +60,13 @@ Status scan_numbers(const Scan& s) {
       return Status::ok();
     }
     const int64_t strips = (s.inner + kColumns - 1) / kColumns;
-    in_parallel(s.outer * strips, grain_rows(s.n * std::min(s.inner, kColumns)),
-                [&](int64_t begin, int64_t end) {
-                  for (int64_t k = begin; k < end; ++k) {
-                    const int64_t column = k % strips * kColumns;
-                    walk<Rule, T, Y>(s, k / strips * s.n * s.inner + column,
-                                     std::min(kColumns, s.inner - column));
-                  }
-                });
+    in_parallel(
+        s.outer * strips, grain_rows(s.n * std::min(s.inner, kColumns)), [&](int64_t begin, int64_t end) {
+          for (int64_t k = begin; k < end; ++k) {
+            const int64_t column = k % strips * kColumns;
+            walk<Rule, T, Y>(s, k / strips * s.n * s.inner + column, std::min(kColumns, s.inner - column));
+          }
+        });
     return Status::ok();
   });
 }

@@ -1,5 +1,5 @@
-// What a scan keeps of the elements that it has walked, for both devices: how one element begins, and how what
-// is in front is joined with what is behind. V is the type that values are computed in.
+// What a scan keeps of the elements that it has walked, for both devices: how one element begins, and how
+// what is in front is joined with what is behind. V is the type that values are computed in.
 #pragma once
 #include <cmath>
 #include <limits>

@@ -89,8 +89,8 @@ __device__ __forceinline__ State up_to_here(State state) {
 // kWarps warps have a chunk of a row: they write its results, or leave its state in states[row][chunk].
 template <class Given, int kWarps>
 __global__ void __launch_bounds__(kScanThreads)
-    scan_rows_kernel(Given given, int64_t rows, int64_t chunk, int64_t chunks, typename Given::Rule::State* states,
-                     bool writes, const int64_t* unless) {
+    scan_rows_kernel(Given given, int64_t rows, int64_t chunk, int64_t chunks,
+                     typename Given::Rule::State* states, bool writes, const int64_t* unless) {
   dependency_wait();
   if (skipped(unless)) return;
   using Rule = typename Given::Rule;
@@ -184,8 +184,12 @@ template <class Rule, class T>
 Status scan_with(const Scan& s, const LaunchContext& ctx) {
   using Y = std::conditional_t<Rule::kIsPlace, int64_t, T>;
   using Given = Elements<Rule, T, Y>;
-  const Given given{static_cast<const T*>(s.x), static_cast<const T*>(s.factor), static_cast<Y*>(s.y),
-                    s.n, s.inner, s.reverse};
+  const Given given{static_cast<const T*>(s.x),
+                    static_cast<const T*>(s.factor),
+                    static_cast<Y*>(s.y),
+                    s.n,
+                    s.inner,
+                    s.reverse};
   auto* states = static_cast<typename Rule::State*>(ctx.workspace);
   const ScanChunks parts(s);
   const auto blocks = [](int64_t items, int64_t each) {
@@ -206,8 +210,8 @@ Status scan_with(const Scan& s, const LaunchContext& ctx) {
   const int64_t columns = s.outer * s.inner, items = columns * parts.chunks;
   for (const bool writes : {false, true}) {
     if (!writes && parts.chunks == 1) continue;
-    AICF_TRY(launch(ctx, blocks(items, kScanThreads), kScanThreads, 0, scan_columns_kernel<Given>, given, items,
-                    parts.chunk, parts.chunks, states, writes, ctx.unless));
+    AICF_TRY(launch(ctx, blocks(items, kScanThreads), kScanThreads, 0, scan_columns_kernel<Given>, given,
+                    items, parts.chunk, parts.chunks, states, writes, ctx.unless));
     if (!writes)
       AICF_TRY(launch(ctx, blocks(columns, kScanThreads), kScanThreads, 0, join_states_kernel<Rule>, states,
                       columns, s.inner, parts.chunks, ctx.unless));
@@ -217,8 +221,8 @@ Status scan_with(const Scan& s, const LaunchContext& ctx) {
 
 template <class T>
 Status scan_numbers(const Scan& s, const LaunchContext& ctx) {
-  return with_rule<Value<T>>(
-      s.kind, [&](auto tag) { return scan_with<typename decltype(tag)::type, T>(s, ctx); });
+  return with_rule<Value<T>>(s.kind,
+                             [&](auto tag) { return scan_with<typename decltype(tag)::type, T>(s, ctx); });
 }
 
 }  // namespace aicf::cuda

@@ -11,8 +11,7 @@ Status check_scan(const OpDesc& op) {
   const TensorDesc& x = op.in("x");
   const Scans kind = op.attrs.get(kKind);
   const int64_t dim = op.attrs.get(kDim);
-  if (dim < 0 || dim >= x.rank)
-    return refuse(op, "dim: expected a dimension of ", x.str(), ", got ", dim);
+  if (dim < 0 || dim >= x.rank) return refuse(op, "dim: expected a dimension of ", x.str(), ", got ", dim);
   if (kind == Scans::LogAddExp || kind == Scans::Linear) AICF_TRY(expect_float(op, "x", x));
   if (x.dtype == DType::I1) return refuse(op, "x: expected numbers, got ", x.str());
   if (op.has_in("factor") != (kind == Scans::Linear))
@@ -24,8 +23,8 @@ Status check_scan(const OpDesc& op) {
 }
 
 constexpr KernelVariant kVariants[] = {
-    skippable_cuda_row("scan_cuda", "scan", kSmAny, AICF_CUDA((prepare_with<scan_of, scan_cuda>)), needs_dense,
-                       scan_cuda_workspace),
+    skippable_cuda_row("scan_cuda", "scan", kSmAny, AICF_CUDA((prepare_with<scan_of, scan_cuda>)),
+                       needs_dense, scan_cuda_workspace),
     cpu_row("scan_cpu", "scan", prepare_with<scan_of, scan_cpu>),
 };
 
@@ -49,7 +48,7 @@ static const Family family([](KernelRegistry& registry) {
       {{"y"}},
       {required(kDim), required(kKind), optional(kReverse)},
       {},
-      "on the CPU in f64 (f16 and bf16 in f32); on CUDA in f32 (f64 for f64), in an order that follows from the shape; each result "
+      "on the CPU in f64; on CUDA in f32 (f64 for f64), in an order that follows from the shape; each result "
       "rounded once",
       check_scan});
   for (const KernelVariant& variant : kVariants) registry.add(variant);

@@ -1,5 +1,5 @@
-// scatter_add and scatter_rows on the CPU: a list of sources for each row of the result, in their order, or the
-// last of them; then rows side by side.
+// scatter_add and scatter_rows on the CPU: a list of sources for each row of the result, in their order, or
+// the last of them; then rows side by side.
 #include <cstring>
 
 #include "kernels/common/cpu_parallel.h"
@@ -18,8 +18,7 @@ constexpr int64_t kColumns = 512;  // of a row that are reduced together, in the
 struct Sources {
   int64_t *first, *next;
 
-  Sources(const Scatter& s, void* workspace)
-      : first(static_cast<int64_t*>(workspace)), next(first + s.rows) {
+  Sources(const Scatter& s, void* workspace) : first(static_cast<int64_t*>(workspace)), next(first + s.rows) {
     std::fill_n(first, s.rows, kEnd);
     for (int64_t i = s.sources - 1; i >= 0; --i) {
       const int64_t row = s.index[i];

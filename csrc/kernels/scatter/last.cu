@@ -11,8 +11,7 @@ using namespace cuda;
 constexpr int kThreads = 256;
 constexpr int kNone = -1;
 
-__global__ void __launch_bounds__(kThreads)
-    forget_kernel(int* last, int64_t rows, const int64_t* unless) {
+__global__ void __launch_bounds__(kThreads) forget_kernel(int* last, int64_t rows, const int64_t* unless) {
   dependency_wait();
   if (skipped(unless)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -63,8 +62,8 @@ Status scatter_last_cuda(const Scatter& s, const LaunchContext& ctx) {
   AICF_TRY(launch(ctx, grid_stride_blocks(s.rows, kThreads), kThreads, 0, forget_kernel, last, s.rows,
                   ctx.unless));
   if (s.sources != 0)
-    AICF_TRY(launch(ctx, grid_stride_blocks(s.sources, kThreads), kThreads, 0, find_last_kernel, last, s.index,
-                    s.rows, s.sources, ctx.unless));
+    AICF_TRY(launch(ctx, grid_stride_blocks(s.sources, kThreads), kThreads, 0, find_last_kernel, last,
+                    s.index, s.rows, s.sources, ctx.unless));
   switch (dtype_size(s.dtype)) {
     case 8:
       return copy_last<uint64_t>(s, last, ctx);

@@ -1,7 +1,7 @@
 // scatter_add and scatter_rows of many sources on CUDA: they are sorted by row, so that time grows with their
-// number and not with its square; then each element of a row is reduced by one thread in the order of the sources. A row with
-// many has its sources in several chunks of the sorted ones: their results are reduced in their order, in one more
-// launch. No atomics, the same bits each time.
+// number and not with its square; then each element of a row is reduced by one thread in the order of the
+// sources. A row with many has its sources in several chunks of the sorted ones: their results are reduced in
+// their order, in one more launch. No atomics, the same bits each time.
 #include "kernels/scatter/copy.cuh"
 #include "kernels/scatter/reductions.h"
 #include "kernels/scatter/sorted.h"

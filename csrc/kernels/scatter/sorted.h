@@ -1,5 +1,5 @@
-// How much memory a scatter of sorted sources needs, and where its parts lie: host code, in every build, since
-// plans for a GPU are made without one.
+// How much memory a scatter of sorted sources needs, and where its parts lie: host code, in every build,
+// since plans for a GPU are made without one.
 #pragma once
 #include "kernels/sort/memory.h"
 #include "op/tensor_desc.h"

@@ -127,7 +127,8 @@ static const Family family([](KernelRegistry& registry) {
       {{"y"}},
       {optional(kKind), optional(kIncludeSelf)},
       {{"y", "x"}},
-      "products in the order of src, in f32 (f64 for f64), from many sources of 256 each; each result rounded "
+      "products in the order of src, in f32 (f64 for f64), from many sources of 256 each; each result "
+      "rounded "
       "once",
       check_scatter});
   for (const KernelVariant& variant : kVariants) registry.add(variant);

@@ -117,8 +117,8 @@ Status rank_in_warps(const Argsort& s, const LaunchContext& ctx) {
   const int64_t blocks = ceil_div<int64_t>(s.rows, kRowThreads / kWarp);
   return launch(ctx, static_cast<unsigned>(blocks), kRowThreads, 0, rank_kernel<Order, kItems>,
                 static_cast<const typename Order::Element*>(s.x), s.index, s.rows, static_cast<int>(s.n),
-                static_cast<int>(s.count), static_cast<typename Order::Key>(s.descending ? kLastKey<Order> : 0),
-                ctx.unless);
+                static_cast<int>(s.count),
+                static_cast<typename Order::Key>(s.descending ? kLastKey<Order> : 0), ctx.unless);
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ struct BoolOrder {
 
 // All ones.
 template <class Order>
-constexpr typename Order::Key kLastKey =
-    static_cast<typename Order::Key>(~typename Order::Key(0)) >> (8 * sizeof(typename Order::Key) - Order::kBits);
+constexpr typename Order::Key kLastKey = static_cast<typename Order::Key>(~typename Order::Key(0)) >>
+                                         (8 * sizeof(typename Order::Key) - Order::kBits);
 
 // Ascending keys are a descending order where `flip` is kLastKey, and an ascending one where it is 0.
 template <class Order>

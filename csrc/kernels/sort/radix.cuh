@@ -150,8 +150,8 @@ Status sort_pass(const Source& from, const Sink& sink, int64_t rows, int64_t n, 
   const int64_t tiles = sort_tiles(n);
   const auto blocks = static_cast<unsigned>(rows * tiles);
   const int shift = pass * kDigitBits;
-  AICF_TRY(launch(ctx, blocks, kSortThreads, 0, count_kernel<Source>, from, n, tiles, shift, counts,
-                  ctx.unless));
+  AICF_TRY(
+      launch(ctx, blocks, kSortThreads, 0, count_kernel<Source>, from, n, tiles, shift, counts, ctx.unless));
   AICF_TRY(launch(ctx, static_cast<unsigned>(rows * kDigits / kSortWarps), kSortThreads, 0, sum_counts_kernel,
                   counts, tiles, totals, ctx.unless));
   return launch(ctx, blocks, kSortThreads, 0, move_kernel<Source, Sink>, from, sink, n, tiles, shift, counts,

@@ -54,16 +54,17 @@ size_t argsort_passes_workspace(const OpDesc& op) {
 }
 
 static const Family family([](KernelRegistry& registry) {
-  registry.add(OpSchema{50,
-                        "Argsort",
-                        "argsort",
-                        "the places of the first count elements of each sorted row; equal ones keep their order",
-                        {{"x"}},
-                        {{"index"}},
-                        {required(kCount), optional(kDescending)},
-                        {},
-                        "NaN is the largest, and zeros of either sign are equal",
-                        check_argsort});
+  registry.add(
+      OpSchema{50,
+               "Argsort",
+               "argsort",
+               "the places of the first count elements of each sorted row; equal ones keep their order",
+               {{"x"}},
+               {{"index"}},
+               {required(kCount), optional(kDescending)},
+               {},
+               "NaN is the largest, and zeros of either sign are equal",
+               check_argsort});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 });
 

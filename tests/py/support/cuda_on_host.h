@@ -95,14 +95,45 @@ __attribute__((noinline)) static void wait_for(Wait what) {
 }
 inline void __syncthreads() { wait_for(Wait::Block); }
 
+inline void __syncwarp() { wait_for(Wait::Warp); }
+
+// What the thread `from` of this warp has handed over.
 template <class T>
-inline T __shfl_xor_sync(unsigned, T x, int distance) {
-  const unsigned me = running;
-  std::memcpy(exchanged[me], &x, sizeof x);
+inline T handed_over(T x, unsigned from) {
+  std::memcpy(exchanged[running], &x, sizeof x);
   wait_for(Wait::Warp);
-  std::memcpy(&x, exchanged[me ^ static_cast<unsigned>(distance)], sizeof x);
+  std::memcpy(&x, exchanged[from], sizeof x);
   wait_for(Wait::Warp);
   return x;
+}
+template <class T>
+inline T __shfl_xor_sync(unsigned, T x, int distance) {
+  return handed_over(x, running ^ static_cast<unsigned>(distance));
+}
+template <class T>
+inline T __shfl_sync(unsigned, T x, int lane) {
+  return handed_over(x, running / 32 * 32 + static_cast<unsigned>(lane));
+}
+template <class T>
+inline T __shfl_up_sync(unsigned, T x, int distance) {
+  const unsigned lane = running % 32, step = static_cast<unsigned>(distance);
+  return handed_over(x, lane < step ? running : running - step);
+}
+inline unsigned __ballot_sync(unsigned, bool vote) {
+  const unsigned first = running / 32 * 32;
+  exchanged[running][0] = vote;
+  wait_for(Wait::Warp);
+  unsigned votes = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) votes |= static_cast<unsigned>(exchanged[first + lane][0]) << lane;
+  wait_for(Wait::Warp);
+  return votes;
+}
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int atomicMax(int* at, int x) {
+  const int before = *at;
+  if (x > before) *at = x;
+  return before;
 }
 
 static void (*body)();

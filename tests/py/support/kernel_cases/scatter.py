@@ -1,4 +1,4 @@
-"""scatter_add: indices that are all different, all the same, outside of the rows, none; columns around the strips of a kernel."""
+"""scatter_add and scatter_rows: indices that are all different, all the same, outside of the rows, none; columns around the strips of a kernel."""
 
 from __future__ import annotations
 
@@ -49,4 +49,39 @@ def scatter_add(make: Maker) -> Iterator[Case]:
     yield Case("special", [special, index, np.repeat(special, 2, 0)], [make.out(*special.shape)])
 
 
-CASES: dict[str, Generator] = {"scatter_add": scatter_add}
+def scatter_rows(make: Maker) -> Iterator[Case]:
+    for rows, columns, sources in [
+        *((1, 1, 1), (3, 5, 7), (40, 129, 200), (7, 513, 40), (5, 3, 0)),
+        *((300, 3, 4099), (70000, 1, 9000), (3, 40, 5000), (256, 2, 4097)),
+    ]:
+        indices: dict[str, Array] = {
+            "random": make.random.integers(-1, rows + 1, sources),
+            "one row": np.full(sources, rows // 2),
+            "outside": np.where(make.random.integers(0, 2, sources) == 1, 2**40, -1),
+            "of a chunk": np.repeat(np.arange(sources // 256 + 1), 256)[:sources] % rows,
+        }
+        for label, index in indices.items():
+            name, out = f"{label} {rows}x{columns}, {sources}", make.out(rows, columns)
+            x, src = make.normal(rows, columns), make.normal(sources, columns)
+            yield Case(f"last {name}", [x, index, src], [out], {"kind": "last"}, exact=True)
+            if make.dtype == "f32":
+                whole = [(z * 1000).astype(np.int64) for z in (x, src)]
+                given = [whole[0], index, whole[1]]
+                yield Case(f"last i64 {name}", given, [("i64", (rows, columns))], {"kind": "last"}, exact=True)
+                given = [x > 0, index, src > 0]
+                yield Case(f"last i1 {name}", given, [("i1", (rows, columns))], {"kind": "last"}, exact=True)
+            for own in (True, False):
+                for kind in ("max", "min"):
+                    attrs = {"kind": kind, "include_self": own}
+                    yield Case(f"{kind} {own} {name}", [x, index, src], [out], attrs, exact=True)
+                signs = [np.where(z > 0, make.cast(1), make.cast(-1)) for z in (x, src)]
+                given = [signs[0], index, signs[1]]
+                attrs = {"kind": "prod", "include_self": own}
+                yield Case(f"prod {own} {name}", given, [out], attrs, exact=True)
+    special = make.special().reshape(1, -1)
+    for kind in ("last", "max", "min", "prod"):
+        given = [special, np.zeros(2, np.int64), np.repeat(special[:, ::-1], 2, 0)]
+        yield Case(f"special {kind}", given, [make.out(*special.shape)], {"kind": kind})
+
+
+CASES: dict[str, Generator] = {"scatter_add": scatter_add, "scatter_rows": scatter_rows}

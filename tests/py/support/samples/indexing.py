@@ -13,7 +13,7 @@ from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.interpreters.numerics import Array
-from samples.sample import Fill, Sample, classes, special, special_slowly, tensors
+from samples.sample import Fill, Sample, classes, normal, special, special_slowly, tensors, unit
 
 Build = Callable[..., Operation]
 
@@ -193,28 +193,32 @@ def writes() -> Iterator[Sample]:
 
 
 def reduced() -> Iterator[Sample]:
-    """Elements reduced where an index sends them, with those that are there and without."""
+    """Rows in the place of rows, or reduced with them: with those that are there and without."""
     kinds = {"max": "amax", "min": "amin", "prod": "prod"}
-    for (x, index, dim), kind, include in product(
-        (("3x5", "3x9", 1), ("6x2", "4x2", 0), ("2x4x3", "2x7x3", 1)), kinds, (True, False)
-    ):
-        size = int(x.split("x")[dim])
+    for rows, columns, sources in ((4, 3, 7), (5, 1, 9), (9, 2, 4)):
+        types = (f"{rows}x{columns}xf32", f"{sources}xi64", f"{sources}x{columns}xf32")
+        name = f"{rows}x{columns} {sources}"
+        if sources < rows:
+            yield Sample(
+                name,
+                types,
+                lambda x, index, src: nn.ScatterRowsOp(x, index, src),
+                lambda x, index, src: torch.index_copy(x, 0, index, src),
+                {1: several(rows)},
+            )
+        for kind, include in product(kinds, (True, False)):
 
-        def reduce(
-            x: Any, index: Any, src: Any, dim: int = dim, kind: str = kind, own: bool = include
-        ) -> Operation:
-            return nn.ScatterReduceOp(x, index, src, kind, dim, own)
+            def reduce(x: Any, index: Any, src: Any, kind: str = kind, own: bool = include) -> Operation:
+                return nn.ScatterReduceOp(x, index, src, kind, own)
 
-        def of_torch(
-            x: Any, index: Any, src: Any, dim: int = dim, kind: str = kind, own: bool = include
-        ) -> Any:
-            return torch.scatter_reduce(x, dim, index, src, kinds[kind], include_self=own)
+            def of_torch(x: Any, index: Any, src: Any, kind: str = kind, own: bool = include) -> Any:
+                wide = index[:, None].expand(src.shape)
+                return torch.scatter_reduce(x, 0, wide, src, kinds[kind], include_self=own)
 
-        types = (f"{x}xf32", f"{index}xi64", f"{index}xf32")
-        yield Sample(f"{kind} {x} {index} {include}", types, reduce, of_torch, {1: classes(size)})
+            yield Sample(f"{kind} {name} {include}", types, reduce, of_torch, {1: classes(rows)})
 
 
-ROWS = (("7", 0), ("3x5", 1), ("5x3", 0), ("2x33x4", 1), ("1x1", 1), ("2x3x70", 2))
+ROWS = (("7", 0), ("3x5", 1), ("5x3", 0), ("2x31x4", 1), ("1x1", 1), ("2x3x32", 2))
 """Shapes and the dimension that is walked."""
 
 
@@ -258,8 +262,62 @@ def walks() -> Iterator[Sample]:
 
         for fill in (special, special_slowly):
             name = f"{fill.__name__} {turned}"
-            yield Sample(name, tensors("2x40"), by_order, of_torch, {0: fill}, smooth=False)
+            yield Sample(name, tensors("6x30"), by_order, of_torch, {0: fill}, smooth=False)
         yield Sample(f"integers {turned}", ("3x9xi64",), by_order, of_torch, {0: classes(4)}, smooth=False)
+
+
+def scans() -> Iterator[Sample]:
+    """Long rows: what is joined with what is in front of it, and orders."""
+    for (shape, dim), turned in product((("40", 0), ("3x50", 1), ("50x3", 0), ("2x4x3", 1)), (False, True)):
+
+        def reversed_(of: Callable[[Any], Any], x: Any, dim: int = dim, turned: bool = turned) -> Any:
+            return of(x.flip(dim)).flip(dim) if turned else of(x)
+
+        for kind, of in (("sum", torch.cumsum), ("prod", torch.cumprod), ("logaddexp", torch.logcumsumexp)):
+
+            def scan(x: Any, kind: str = kind, dim: int = dim, turned: bool = turned) -> Operation:
+                return nn.ScanOp(x, dim, kind, reverse=turned)
+
+            def scanned(x: Any, of: Any = of, dim: int = dim, reversed_: Any = reversed_) -> Any:
+                return reversed_(lambda x: of(x, dim), x)
+
+            yield Sample(f"{kind} {shape} {turned}", tensors(shape), scan, scanned)
+
+        def recurrence(x: Any, factor: Any, dim: int = dim, turned: bool = turned) -> Operation:
+            return nn.ScanOp(x, dim, "linear", factor=factor, reverse=turned)
+
+        def recurred(x: Any, factor: Any, dim: int = dim, turned: bool = turned) -> Any:
+            found = [torch.zeros_like(x.select(dim, 0))]
+            for i in sorted(range(x.shape[dim]), reverse=turned):
+                found.append(factor.select(dim, i) * found[-1] + x.select(dim, i))
+            return torch.stack(found[:0:-1] if turned else found[1:], dim)
+
+        yield Sample(f"linear {shape} {turned}", tensors(shape, shape), recurrence, recurred, {1: unit})
+    for kind, of, fill in product(("argmax", "argmin"), (torch.cummax,), (special, special_slowly)):
+        of = torch.cummin if kind == "argmin" else of
+
+        def place(x: Any, kind: str = kind) -> Operation:
+            return nn.ScanOp(x, 1, kind)
+
+        def placed(x: Any, of: Any = of) -> Any:
+            return of(x, 1)[1]
+
+        yield Sample(f"{kind} {fill.__name__}", tensors("2x40"), place, placed, {0: fill}, smooth=False)
+    yield Sample(
+        "whole", ("3x40xi64",), lambda x: nn.ScanOp(x, 1, "sum"), lambda x: x.cumsum(1), smooth=False
+    )
+    for (shape, count), turned in product((("40", 40), ("3x70", 5), ("2x3x50", 50)), (False, True)):
+
+        def argsort(x: Any, count: int = count, turned: bool = turned) -> Operation:
+            return nn.ArgsortOp(x, count, turned)
+
+        def sorted_(x: Any, count: int = count, turned: bool = turned) -> Any:
+            return x.argsort(dim=-1, descending=turned, stable=True)[..., :count]
+
+        for fill in (normal, special, special_slowly):
+            name = f"{fill.__name__} {shape} {turned}"
+            yield Sample(name, tensors(shape), argsort, sorted_, {0: fill}, smooth=False)
+        yield Sample(f"ties {shape} {turned}", (f"{shape}xi64",), argsort, sorted_, {0: classes(4)}, smooth=False)
 
 
 def permutations(dim: int) -> Fill:
@@ -273,4 +331,4 @@ def permutations(dim: int) -> Fill:
 
 def indexing() -> list[Sample]:
     """All of them."""
-    return [*pads(), *moves(), *bands(), *reads(), *writes(), *reduced(), *walks()]
+    return [*pads(), *moves(), *bands(), *reads(), *writes(), *reduced(), *walks(), *scans()]

@@ -1,0 +1,31 @@
+"""argsort: rows around the sizes at which another kernel takes them; ties, special values, all or some of the places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kernel_cases.case import Array, Case, Generator, Maker
+
+ROWS = ((9, 1), (3, 0), (5, 32), (4, 33), (3, 128), (3, 129), (2, 256), (2, 1000), (2, 4097), (1, 8192), (2, 9001), (1, 20000))
+
+
+def argsort(make: Maker) -> Iterator[Case]:
+    for rows, n in ROWS:
+        given: dict[str, Array] = {
+            "normal": make.normal(rows, n),
+            "ties": make.integers(rows, n, limit=3),
+            "special": np.resize(make.special(), (rows, n)),
+        }
+        if make.dtype == "f32":
+            wide = make.random.integers(-(2**62), 2**62, (rows, n))
+            given |= {"i64": wide, "i32": (wide >> 32).astype(np.int32), "i1": wide > 0}
+        for label, x in given.items():
+            for count, descending in ((n, False), (min(n, 5), True)):
+                attrs = {"count": count, "descending": descending}
+                name = f"{label} {rows}x{n} {count} {descending}"
+                yield Case(name, [x], [("i64", (rows, count))], attrs, exact=True)
+
+
+CASES: dict[str, Generator] = {"argsort": argsort}

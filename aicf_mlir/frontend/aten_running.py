@@ -14,6 +14,7 @@ from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import shape_of
 
+
 def running_sum(call: Call) -> SSAValue:
     """Running sums, in the type of the result."""
     x = call.of(call["self"], call.expected.dtype)

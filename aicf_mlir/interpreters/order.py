@@ -65,7 +65,7 @@ REDUCTIONS: Mapping[str, np.ufunc] = {
 
 
 def _scatter(call: Call, kind: str) -> Sequence[Array]:
-    """x with rows of src at the places of the index, or reduced there."""
+    """The matrix x with rows of src at the places of the index, or reduced there."""
     y, index, src = np.array(call["x"]), call["index"], call["src"]
     inside = (index >= 0) & (index < len(y))
     index, src = index[inside], src[inside]

@@ -229,7 +229,7 @@ def taken(builder: Builder, x: SSAValue, index: SSAValue) -> SSAValue:
 def replaced(
     insert: Callable[[ValueOp], SSAValue], x: SSAValue, index: SSAValue, src: SSAValue, dim: int
 ) -> SSAValue:
-    """x with the elements of `src` at the places of a gather by `index`; the last one if several have one place.
+    """X with the elements of `src` at the places of a gather by `index`; the last one if several have one place.
 
     Many of them are rows of one element.
     """

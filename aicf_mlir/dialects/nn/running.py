@@ -96,7 +96,7 @@ class ScanOp(ValueOp, DifferentiableInterface):
         return builder.insert(scan).result
 
     def moved(self, builder: Builder, x: SSAValue, steps: int, value: float) -> SSAValue:
-        """x one step later, or with -1 one step earlier; `value` in the place that becomes free."""
+        """X one step later, or with -1 one step earlier; `value` in the place that becomes free."""
         shape, dim = shape_of(x), self.dim.value.data
         if not shape[dim]:
             return x

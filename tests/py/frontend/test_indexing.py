@@ -220,7 +220,6 @@ REFUSED: dict[str, Function] = {
     "masked select": lambda x, b: x.masked_select(b["mask"]),
     "known outside": lambda x, b: x[torch.tensor([5])],
     "mask with tensor": lambda x, b: x.index_put((b["mask"],), x[0, :1].expand(40)),
-    "long rows": lambda x, b: torch.cat([x] * 2000, 1).sort(1)[0],
     "sparse": lambda x, b: F.embedding(b["row"], x, sparse=True),
 }
 
@@ -229,7 +228,6 @@ REASONS = {
     "masked select": "elements under a boolean mask",
     "known outside": "an index of 5, which is out of bounds",
     "mask with tensor": "a boolean mask as an index",
-    "long rows": "rows of 16000 elements",
     "sparse": "an embedding with sparse=True",
 }
 

@@ -140,10 +140,6 @@ REFUSED: dict[str, tuple[Function, str]] = {
         lambda x, b: x * b["along"].scatter_reduce(0, b["along"][:, :3] % 5, b["along"], "amax").sum(),
         "amax of int64 by an index; convert to float before",
     ),
-    "long": (
-        lambda x, b: x.scatter_reduce(1, (b["along"] * 1).repeat(1, 3000), torch.cat([x] * 1125, 1), "amax"),
-        "amax of 9000 elements along the dimension",
-    ),
 }
 
 

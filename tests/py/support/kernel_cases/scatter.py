@@ -1,4 +1,4 @@
-"""scatter_add and scatter_rows: indices that are all different, all the same, outside of the rows, none; columns around the strips of a kernel."""
+"""scatter_add and scatter_rows: indices all different, all the same, outside, none; columns around the strips of a kernel."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def scatter_rows(make: Maker) -> Iterator[Case]:
             if make.dtype == "f32":
                 whole = [(z * 1000).astype(np.int64) for z in (x, src)]
                 given = [whole[0], index, whole[1]]
-                yield Case(f"last i64 {name}", given, [("i64", (rows, columns))], {"kind": "last"}, exact=True)
+                yield Case(
+                    f"last i64 {name}", given, [("i64", (rows, columns))], {"kind": "last"}, exact=True
+                )
                 given = [x > 0, index, src > 0]
                 yield Case(f"last i1 {name}", given, [("i1", (rows, columns))], {"kind": "last"}, exact=True)
             for own in (True, False):

@@ -317,7 +317,9 @@ def scans() -> Iterator[Sample]:
         for fill in (normal, special, special_slowly):
             name = f"{fill.__name__} {shape} {turned}"
             yield Sample(name, tensors(shape), argsort, sorted_, {0: fill}, smooth=False)
-        yield Sample(f"ties {shape} {turned}", (f"{shape}xi64",), argsort, sorted_, {0: classes(4)}, smooth=False)
+        yield Sample(
+            f"ties {shape} {turned}", (f"{shape}xi64",), argsort, sorted_, {0: classes(4)}, smooth=False
+        )
 
 
 def permutations(dim: int) -> Fill:

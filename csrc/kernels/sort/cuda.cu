@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kRowThreads)
 template <class Order, int kThreads, int kItems>
 struct BlockSort {
   using Key = typename Order::Key;
-  uint32_t counts[kThreads / kWarp][kDigits];
+  uint32_t counts[kThreads / kWarp][kDigits], of_warp[kThreads / kWarp];
   Key keys[kThreads * kItems];
   uint16_t places[kThreads * kItems];
 };
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     count_digits(digits, memory.counts[warp], to);
     __syncthreads();
-    place_digits<kThreads>(memory.counts);
+    place_digits<kThreads>(memory.counts, memory.of_warp);
 #pragma unroll
     for (int item = 0; item < kItems; ++item) {
       to[item] += memory.counts[warp][digits[item]];

@@ -50,10 +50,8 @@ __device__ __forceinline__ uint32_t sum_to_here(uint32_t x) {
   return x;
 }
 
-// The sum of `x` of the threads in front in this block.
-template <int kThreads>
-__device__ __forceinline__ uint32_t sum_in_front(uint32_t x) {
-  __shared__ uint32_t of_warp[kThreads / kWarp];
+// The sum of `x` of the threads in front in this block; of_warp is shared, a number for each warp.
+__device__ __forceinline__ uint32_t sum_in_front(uint32_t x, uint32_t* of_warp) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const uint32_t sum = sum_to_here(x);
   if (lane == kWarp - 1) of_warp[warp] = sum;
@@ -68,11 +66,11 @@ __device__ __forceinline__ uint32_t sum_in_front(uint32_t x) {
 // all digits in front come first: places in the block. The number of a digit is that of its thread; returns
 // the place of its first element. Begins behind a barrier, ends with one.
 template <int kThreads>
-__device__ __forceinline__ uint32_t place_digits(uint32_t (*counts)[kDigits]) {
+__device__ __forceinline__ uint32_t place_digits(uint32_t (*counts)[kDigits], uint32_t* of_warp) {
   uint32_t sum = 0;
   if (threadIdx.x < kDigits)
     for (int w = 0; w < kThreads / kWarp; ++w) sum += counts[w][threadIdx.x];
-  const uint32_t first = sum_in_front<kThreads>(sum);
+  const uint32_t first = sum_in_front(sum, of_warp);
   if (threadIdx.x < kDigits) {
     uint32_t before = first;
     for (int w = 0; w < kThreads / kWarp; ++w) {

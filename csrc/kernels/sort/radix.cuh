@@ -102,6 +102,7 @@ __global__ void __launch_bounds__(kSortThreads)
   if (skipped(unless)) return;
   __shared__ uint32_t own[kSortWarps][kDigits];
   __shared__ uint32_t begins[kDigits];  // of a digit in the row, less its place in the tile
+  __shared__ uint32_t of_warp[kSortWarps];
   __shared__ Key staged[kSortTile];
   const Tile at(tiles);
   const int warp = threadIdx.x / kWarp;
@@ -111,8 +112,8 @@ __global__ void __launch_bounds__(kSortThreads)
   load_keys(from, at, n, shift, keys, digits);
   __syncthreads();
   count_digits(digits, own[warp], places);
-  const uint32_t smaller = sum_in_front<kSortThreads>(totals[at.row * kDigits + threadIdx.x]);
-  const uint32_t first = place_digits<kSortThreads>(own);
+  const uint32_t smaller = sum_in_front(totals[at.row * kDigits + threadIdx.x], of_warp);
+  const uint32_t first = place_digits<kSortThreads>(own, of_warp);
   begins[threadIdx.x] = smaller + counts[(at.row * kDigits + threadIdx.x) * tiles + at.tile] - first;
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {

@@ -97,6 +97,6 @@ def test_one_size_decides(name: str) -> None:
 def test_a_sort_has_no_sum_in_its_gradient() -> None:
     """Its positions are a permutation."""
     torch.manual_seed(1)
-    text = compiled(OfOp(LONG["sort"], torch.float32), weighed, batch()).ir("nn")
-    assert "nn.scatter_rows" in text
-    assert "nn.scatter_add" not in text
+    text = compiled(OfOp(LONG["sort"], torch.float32), weighed, batch()).ir("kernel")
+    assert "kernel.scatter_rows" in text
+    assert "kernel.scatter_add" not in text

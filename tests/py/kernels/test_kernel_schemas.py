@@ -50,8 +50,8 @@ def refusal_of(use: Use) -> str:
 
 
 SAMPLED = [op for op in KINDS if any(of_samples(Maker("f32"), op))]
-ANY_TYPE = {"copy"}
-"""Ops that take every element type."""
+ANY_TYPE = {"copy", "argsort", "scan", "scatter_rows"}
+"""Ops that take every element type, or every number: operands beside them must be alike."""
 
 
 @pytest.mark.parametrize("op", SAMPLED)

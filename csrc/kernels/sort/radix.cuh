@@ -97,9 +97,9 @@ template <class Source, class Sink>
 __global__ void __launch_bounds__(kSortThreads)
     move_kernel(Source from, Sink sink, int64_t n, int64_t tiles, int shift, const uint32_t* counts,
                 const uint32_t* totals, const int64_t* unless) {
-  using Key = typename Source::Key;
   dependency_wait();
   if (skipped(unless)) return;
+  using Key = typename Source::Key;
   __shared__ uint32_t own[kSortWarps][kDigits];
   __shared__ uint32_t begins[kDigits];  // of a digit in the row, less its place in the tile
   __shared__ uint32_t of_warp[kSortWarps];

@@ -62,7 +62,7 @@ class ScanOp(ValueOp, DifferentiableInterface):
         expect_element("x", self.x, FLOATS if kind in ("logaddexp", "linear") else NUMBERS)
         expect_dim(self.x, self.dim.value.data)
         if (self.factor is not None) != (kind == "linear"):
-            raise VerifyException(f"expected a factor for the kind linear alone, got one {kind}")
+            raise VerifyException("expected a factor for the kind linear alone")
         if self.factor is not None:
             expect_type("factor", self.factor, tensor_type(self.x))
         return TensorType(i64, shape_of(self.x)) if kind in PLACES else tensor_type(self.x)

@@ -164,9 +164,8 @@
 %placed = kernel.scatter_rows x(%x) index(%i) src(%x) {include_self = false, kind = "max"} : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>
 // CHECK: %order = kernel.argsort x(%x) {count = 3, descending = true} : (tensor<4x8xf32>) -> tensor<4x3xi64>
 %order = kernel.argsort x(%x) {count = 3, descending = true} : (tensor<4x8xf32>) -> tensor<4x3xi64>
-// CHECK: %walked = kernel.scan x(%x) factor(%x) {dim = 1, kind = "linear", reverse = true}
-// CHECK-NEXT: : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-%walked = kernel.scan x(%x) factor(%x) {dim = 1, kind = "linear", reverse = true} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK: %walked = kernel.scan x(%x) factor(%x) {dim = 1, kind = "linear", reverse = true} : tensor<4x8xf32>
+%walked = kernel.scan x(%x) factor(%x) {dim = 1, kind = "linear", reverse = true} : tensor<4x8xf32>
 
 // Attention: of heads of one projection, with the mask where there is one
 %q, %k, %m = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<1x4x3x5xi1>)

@@ -511,3 +511,58 @@
 ^bb0(%dy: tensor<4xi64>):
   train.yield : () -> ()
 }
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x33xf32>
+// expected-error@below {{expected 32 elements at most along dim 1, each of which is compared with each, got 33; nn.argsort has no limit}}
+%y = nn.rank %x {dim = 1} : (tensor<4x33xf32>) -> tensor<4x33xi64>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x33xf32>
+// expected-error@below {{expected 32 elements at most along dim 1, each of which is compared with each, got 33; nn.scan has no limit}}
+%y = nn.cumsum %x {dim = 1} : tensor<4x33xf32>
+
+// -----
+
+%x, %i = "test.op"() : () -> (tensor<40xf32>, tensor<33xi64>)
+%s = "test.op"() : () -> tensor<33xf32>
+// expected-error@below {{expected 32 elements at most along dim 0, each of which is compared with each, got 33; nn.scatter_rows has no limit}}
+%y = nn.scatter %x, %i, %s {dim = 0} : (tensor<40xf32>, tensor<33xi64>, tensor<33xf32>) -> tensor<40xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected count in 0..8, got 9}}
+%y = nn.argsort %x {count = 9} : (tensor<4x8xf32>) -> tensor<4x9xi64>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected dim in 0..1, got 2}}
+%y = nn.scan %x {dim = 2, kind = "sum"} : tensor<4x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected a kind of sum, prod, logaddexp, linear, argmax, argmin, got 'mean'}}
+%y = nn.scan %x {dim = 0, kind = "mean"} : tensor<4x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected a factor for the kind linear alone}}
+%y = nn.scan %x {dim = 0, kind = "linear"} : tensor<4x8xf32>
+
+// -----
+
+%x, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<4xi64>)
+// expected-error@below {{expected a kind of max, min, prod, got 'last'}}
+%y = nn.scatter_reduce %x, %i, %x {kind = "last"} : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>
+
+// -----
+
+%x, %i = "test.op"() : () -> (tensor<4xf32>, tensor<4xi64>)
+// expected-error@below {{expected x of rank 2 and index of rank 1, got tensor<4xf32> and tensor<4xi64>}}
+%y = nn.scatter_rows %x, %i, %x : (tensor<4xf32>, tensor<4xi64>, tensor<4xf32>) -> tensor<4xf32>

@@ -164,3 +164,16 @@
 ^bb0(%ds: tensor<f32>):
   train.yield : () -> ()
 }
+
+// Orders, running results and rows at places
+%places = "test.op"() : () -> tensor<4xi64>
+// CHECK: %order = nn.argsort %x {count = 3, descending = true} : (tensor<4x8xf32>) -> tensor<4x3xi64>
+%order = nn.argsort %x {count = 3, descending = true} : (tensor<4x8xf32>) -> tensor<4x3xi64>
+// CHECK: %walked = nn.scan %x, %x {dim = 1, kind = "linear", reverse = true} : tensor<4x8xf32>
+%walked = nn.scan %x, %x {dim = 1, kind = "linear", reverse = true} : tensor<4x8xf32>
+// CHECK: %last = nn.scan %x {dim = 0, kind = "argmax"} : (tensor<4x8xf32>) -> tensor<4x8xi64>
+%last = nn.scan %x {dim = 0, kind = "argmax"} : (tensor<4x8xf32>) -> tensor<4x8xi64>
+// CHECK: %placed = nn.scatter_rows %x, %places, %x : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>
+%placed = nn.scatter_rows %x, %places, %x : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK: %joined = nn.scatter_reduce %x, %places, %x {kind = "max", include_self = false}
+%joined = nn.scatter_reduce %x, %places, %x {kind = "max", include_self = false} : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>

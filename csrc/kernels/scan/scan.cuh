@@ -90,9 +90,9 @@ __device__ __forceinline__ State up_to_here(State state) {
 template <class Given, int kWarps>
 __global__ void __launch_bounds__(kScanThreads)
     scan_rows_kernel(Given given, int64_t rows, int64_t chunk, int64_t chunks,
-                     typename Given::Rule::State* states, bool writes, const int64_t* unless) {
+                     typename Given::Rule::State* states, bool writes, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   using Rule = typename Given::Rule;
   using State = typename Rule::State;
   constexpr int kGroups = kScanThreads / kWarp / kWarps;
@@ -144,9 +144,9 @@ __global__ void __launch_bounds__(kScanThreads)
 template <class Given>
 __global__ void __launch_bounds__(kScanThreads)
     scan_columns_kernel(Given given, int64_t items, int64_t chunk, int64_t chunks,
-                        typename Given::Rule::State* states, bool writes, const int64_t* unless) {
+                        typename Given::Rule::State* states, bool writes, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   using Rule = typename Given::Rule;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * kScanThreads + threadIdx.x;
   if (item >= items) return;
@@ -166,9 +166,9 @@ __global__ void __launch_bounds__(kScanThreads)
 template <class Rule>
 __global__ void __launch_bounds__(kScanThreads)
     join_states_kernel(typename Rule::State* states, int64_t columns, int64_t inner, int64_t chunks,
-                       const int64_t* unless) {
+                       const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * kScanThreads + threadIdx.x;
   if (item >= columns) return;
   auto* own = states + item / inner * chunks * inner + item % inner;
@@ -199,22 +199,22 @@ Status scan_with(const Scan& s, const LaunchContext& ctx) {
     constexpr int kWarps = kScanThreads / kWarp;
     if (s.n <= ScanChunks::kOfWarp)
       return launch(ctx, blocks(s.outer, kWarps), kScanThreads, 0, scan_rows_kernel<Given, 1>, given, s.outer,
-                    parts.chunk, parts.chunks, states, true, ctx.unless);
+                    parts.chunk, parts.chunks, states, true, ctx.predicate);
     for (const bool writes : {false, true})
       if (writes || parts.chunks > 1)
         AICF_TRY(launch(ctx, blocks(s.outer * parts.chunks, 1), kScanThreads, 0,
                         scan_rows_kernel<Given, kWarps>, given, s.outer, parts.chunk, parts.chunks, states,
-                        writes, ctx.unless));
+                        writes, ctx.predicate));
     return Status::ok();
   }
   const int64_t columns = s.outer * s.inner, items = columns * parts.chunks;
   for (const bool writes : {false, true}) {
     if (!writes && parts.chunks == 1) continue;
     AICF_TRY(launch(ctx, blocks(items, kScanThreads), kScanThreads, 0, scan_columns_kernel<Given>, given,
-                    items, parts.chunk, parts.chunks, states, writes, ctx.unless));
+                    items, parts.chunk, parts.chunks, states, writes, ctx.predicate));
     if (!writes)
       AICF_TRY(launch(ctx, blocks(columns, kScanThreads), kScanThreads, 0, join_states_kernel<Rule>, states,
-                      columns, s.inner, parts.chunks, ctx.unless));
+                      columns, s.inner, parts.chunks, ctx.predicate));
   }
   return Status::ok();
 }

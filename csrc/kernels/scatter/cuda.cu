@@ -45,9 +45,9 @@ __device__ __forceinline__ bool is_first(int64_t source, int64_t row, const int6
 template <class T, class Reduction>
 __global__ void __launch_bounds__(kThreads)
     scatter_kernel(T* y, const int64_t* index, const T* src, bool include_self, int64_t rows, int64_t columns,
-                   int64_t sources, int64_t strips, const int64_t* unless) {
+                   int64_t sources, int64_t strips, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
   int64_t item = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
   for (; item < sources * strips; item += warps) {  // the same for all lanes of a warp
@@ -99,7 +99,7 @@ Status scatter_cuda(const Scatter& s, const LaunchContext& ctx) {
     return with_reduction<Compute<T>>(s.kind, [&](auto reduction) {
       using Reduction = typename decltype(reduction)::type;
       return launch(ctx, blocks, kThreads, 0, scatter_kernel<T, Reduction>, y, s.index, src, s.include_self,
-                    s.rows, s.columns, s.sources, strips, ctx.unless);
+                    s.rows, s.columns, s.sources, strips, ctx.predicate);
     });
   });
 }

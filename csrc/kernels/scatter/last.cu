@@ -11,18 +11,18 @@ using namespace cuda;
 constexpr int kThreads = 256;
 constexpr int kNone = -1;
 
-__global__ void __launch_bounds__(kThreads) forget_kernel(int* last, int64_t rows, const int64_t* unless) {
+__global__ void __launch_bounds__(kThreads) forget_kernel(int* last, int64_t rows, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < rows; i += step)
     last[i] = kNone;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    find_last_kernel(int* last, const int64_t* index, int64_t rows, int64_t sources, const int64_t* unless) {
+__global__ void __launch_bounds__(kThreads) find_last_kernel(int* last, const int64_t* index, int64_t rows,
+                                                             int64_t sources, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < sources; i += step) {
     const int64_t row = index[i];
@@ -33,9 +33,9 @@ __global__ void __launch_bounds__(kThreads)
 template <class Bits>
 __global__ void __launch_bounds__(kThreads)
     copy_last_kernel(Bits* y, const Bits* x, const Bits* src, const int* last, int64_t rows, int64_t columns,
-                     const int64_t* unless) {
+                     const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < rows * columns; i += step) {
     const int64_t row = columns == 1 ? i : i / columns;
@@ -51,7 +51,7 @@ template <class Bits>
 Status copy_last(const Scatter& s, const int* last, const LaunchContext& ctx) {
   return launch(ctx, grid_stride_blocks(s.rows * s.columns, kThreads), kThreads, 0, copy_last_kernel<Bits>,
                 static_cast<Bits*>(s.y), static_cast<const Bits*>(s.x), static_cast<const Bits*>(s.src), last,
-                s.rows, s.columns, ctx.unless);
+                s.rows, s.columns, ctx.predicate);
 }
 
 }  // namespace
@@ -60,10 +60,10 @@ Status scatter_last_cuda(const Scatter& s, const LaunchContext& ctx) {
   if (s.rows * s.columns == 0) return Status::ok();
   int* last = static_cast<int*>(ctx.workspace);
   AICF_TRY(launch(ctx, grid_stride_blocks(s.rows, kThreads), kThreads, 0, forget_kernel, last, s.rows,
-                  ctx.unless));
+                  ctx.predicate));
   if (s.sources != 0)
     AICF_TRY(launch(ctx, grid_stride_blocks(s.sources, kThreads), kThreads, 0, find_last_kernel, last,
-                    s.index, s.rows, s.sources, ctx.unless));
+                    s.index, s.rows, s.sources, ctx.predicate));
   switch (dtype_size(s.dtype)) {
     case 8:
       return copy_last<uint64_t>(s, last, ctx);

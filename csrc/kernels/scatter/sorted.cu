@@ -42,9 +42,9 @@ struct Sorted {
 template <class T, class Reduction>
 __global__ void __launch_bounds__(kThreads)
     reduce_chunks_kernel(T* y, const T* src, bool include_self, Sorted s, Compute<T>* partials,
-                         const int64_t* unless) {
+                         const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   int64_t item = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (; item < s.n * s.columns; item += step) {
@@ -79,9 +79,9 @@ __global__ void __launch_bounds__(kThreads)
 // Of a row that begins in a chunk and goes on behind it: the results of all its chunks.
 template <class T, class Reduction>
 __global__ void __launch_bounds__(kThreads)
-    join_chunks_kernel(T* y, Sorted s, const Compute<T>* partials, const int64_t* unless) {
+    join_chunks_kernel(T* y, Sorted s, const Compute<T>* partials, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads, chunks = (s.n + kChunk - 1) / kChunk;
   int64_t item = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (; item < chunks * s.columns; item += step) {
@@ -127,9 +127,9 @@ Status scatter_sorted(const Scatter& s, const LaunchContext& ctx) {
       using Reduction = typename decltype(reduction)::type;
       AICF_TRY(launch(ctx, grid_stride_blocks(s.sources * s.columns, kThreads), kThreads, 0,
                       reduce_chunks_kernel<T, Reduction>, y, static_cast<const T*>(s.src), s.include_self,
-                      sorted, partials, ctx.unless));
+                      sorted, partials, ctx.predicate));
       return launch(ctx, grid_stride_blocks(sum_chunks(s.sources) * s.columns, kThreads), kThreads, 0,
-                    join_chunks_kernel<T, Reduction>, y, sorted, partials, ctx.unless);
+                    join_chunks_kernel<T, Reduction>, y, sorted, partials, ctx.predicate);
     });
   });
 }

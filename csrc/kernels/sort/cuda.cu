@@ -14,9 +14,9 @@ constexpr int kRowThreads = 256;
 template <class Order, int kItems>
 __global__ void __launch_bounds__(kRowThreads)
     rank_kernel(const typename Order::Element* x, int64_t* index, int64_t rows, int n, int count,
-                typename Order::Key flip, const int64_t* unless) {
+                typename Order::Key flip, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   using Key = typename Order::Key;
   const int lane = threadIdx.x % kWarp;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * (kRowThreads / kWarp) + threadIdx.x / kWarp;
@@ -58,9 +58,9 @@ struct BlockSort {
 template <class Order, int kThreads, int kItems>
 __global__ void __launch_bounds__(kThreads)
     block_sort_kernel(const typename Order::Element* x, int64_t* index, int n, int count,
-                      typename Order::Key flip, const int64_t* unless) {
+                      typename Order::Key flip, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   using Key = typename Order::Key;
   extern __shared__ __align__(16) unsigned char shared[];
   auto& memory = *reinterpret_cast<BlockSort<Order, kThreads, kItems>*>(shared);
@@ -109,7 +109,7 @@ Status sort_in_blocks(const Argsort& s, const LaunchContext& ctx) {
   return launch(ctx, static_cast<unsigned>(s.rows), kThreads, sizeof(BlockSort<Order, kThreads, kItems>),
                 block_sort_kernel<Order, kThreads, kItems>, static_cast<const typename Order::Element*>(s.x),
                 s.index, static_cast<int>(s.n), static_cast<int>(s.count),
-                static_cast<typename Order::Key>(s.descending ? kLastKey<Order> : 0), ctx.unless);
+                static_cast<typename Order::Key>(s.descending ? kLastKey<Order> : 0), ctx.predicate);
 }
 
 template <class Order, int kItems>
@@ -118,7 +118,7 @@ Status rank_in_warps(const Argsort& s, const LaunchContext& ctx) {
   return launch(ctx, static_cast<unsigned>(blocks), kRowThreads, 0, rank_kernel<Order, kItems>,
                 static_cast<const typename Order::Element*>(s.x), s.index, s.rows, static_cast<int>(s.n),
                 static_cast<int>(s.count),
-                static_cast<typename Order::Key>(s.descending ? kLastKey<Order> : 0), ctx.unless);
+                static_cast<typename Order::Key>(s.descending ? kLastKey<Order> : 0), ctx.predicate);
 }
 
 }  // namespace

@@ -54,10 +54,10 @@ __device__ __forceinline__ void load_keys(const Source& from, const Tile& at, in
 
 // counts[row][digit][tile]
 template <class Source>
-__global__ void __launch_bounds__(kSortThreads)
-    count_kernel(Source from, int64_t n, int64_t tiles, int shift, uint32_t* counts, const int64_t* unless) {
+__global__ void __launch_bounds__(kSortThreads) count_kernel(Source from, int64_t n, int64_t tiles, int shift,
+                                                             uint32_t* counts, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   __shared__ uint32_t own[kSortWarps][kDigits];
   for (int w = 0; w < kSortWarps; ++w) own[w][threadIdx.x] = 0;
   const Tile at(tiles);
@@ -75,9 +75,9 @@ __global__ void __launch_bounds__(kSortThreads)
 // A warp a digit of a row: counts[row][digit][tile] becomes the sum of those in front, totals[row][digit]
 // that of all.
 static __global__ void __launch_bounds__(kSortThreads)
-    sum_counts_kernel(uint32_t* counts, int64_t tiles, uint32_t* totals, const int64_t* unless) {
+    sum_counts_kernel(uint32_t* counts, int64_t tiles, uint32_t* totals, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   const int lane = threadIdx.x % kWarp;
   const int64_t number = static_cast<int64_t>(blockIdx.x) * kSortWarps + threadIdx.x / kWarp;
   uint32_t* own = counts + number * tiles;
@@ -96,9 +96,9 @@ static __global__ void __launch_bounds__(kSortThreads)
 template <class Source, class Sink>
 __global__ void __launch_bounds__(kSortThreads)
     move_kernel(Source from, Sink sink, int64_t n, int64_t tiles, int shift, const uint32_t* counts,
-                const uint32_t* totals, const int64_t* unless) {
+                const uint32_t* totals, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(unless)) return;
+  if (skipped(predicate)) return;
   using Key = typename Source::Key;
   __shared__ uint32_t own[kSortWarps][kDigits];
   __shared__ uint32_t begins[kDigits];  // of a digit in the row, less its place in the tile
@@ -151,12 +151,12 @@ Status sort_pass(const Source& from, const Sink& sink, int64_t rows, int64_t n, 
   const int64_t tiles = sort_tiles(n);
   const auto blocks = static_cast<unsigned>(rows * tiles);
   const int shift = pass * kDigitBits;
-  AICF_TRY(
-      launch(ctx, blocks, kSortThreads, 0, count_kernel<Source>, from, n, tiles, shift, counts, ctx.unless));
+  AICF_TRY(launch(ctx, blocks, kSortThreads, 0, count_kernel<Source>, from, n, tiles, shift, counts,
+                  ctx.predicate));
   AICF_TRY(launch(ctx, static_cast<unsigned>(rows * kDigits / kSortWarps), kSortThreads, 0, sum_counts_kernel,
-                  counts, tiles, totals, ctx.unless));
+                  counts, tiles, totals, ctx.predicate));
   return launch(ctx, blocks, kSortThreads, 0, move_kernel<Source, Sink>, from, sink, n, tiles, shift, counts,
-                totals, ctx.unless);
+                totals, ctx.predicate);
 }
 
 // Sorts `rows` rows of n keys by their lowest `bits`: `first` says keys and values, `last` takes them.

@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 AICF_CUDA ?= AUTO
 export AICF_CUDA
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+# The tests start hundreds of processes. Each would compile the package again if Python kept no bytecode.
+export PYTHONDONTWRITEBYTECODE :=
 -include local.mk
 
 INSTALLED := $(VENV)/.installed

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import children
 import numpy as np
 from generated_cases import Array, GeneratedCase, span
 
+from aicf_mlir.codegen.cache import cached
 from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.cuda.access import tensors
 from aicf_mlir.codegen.cuda.pieces import PIECES
@@ -115,13 +117,26 @@ class HostKernels:
 
 def compiled(source: str, folder: Path, further: Sequence[str] = ()) -> ctypes.CDLL:
     """A library for the host; an access that is out of bounds or not aligned ends the process."""
-    text, library = folder / "kernels.cpp", folder / "kernels.so"
-    text.write_text(source)
     flags = ["-std=c++17", "-w", "-shared", "-fPIC", *further]
     flags += ["-U_FORTIFY_SOURCE"]  # it forbids jumps to another stack
     flags += ["-fsanitize=alignment,bounds", "-fsanitize-undefined-trap-on-error"]
-    children.run(["g++", *flags, text, "-o", library], check=True)
+    library = folder / "kernels.so"
+
+    def made() -> bytes:
+        text = folder / "kernels.cpp"
+        text.write_text(source)
+        children.run(["g++", *flags, text, "-o", library], check=True)
+        return library.read_bytes()
+
+    # g++ takes seconds: what it made of a text is kept where the code of kernels is.
+    library.write_bytes(cached((compiler(), *flags, source), made))
     return ctypes.CDLL(str(library))
+
+
+@cache
+def compiler() -> str:
+    """The version and target of g++."""
+    return str(children.run(["g++", "-v"], check=True).stderr)
 
 
 def exceeded(part: Array) -> bool:

@@ -16,7 +16,7 @@ from aicf_mlir.tools.command_line import OK, ToolParser
 from aicf_mlir.tools.one_file import OneFile, OnePlan
 from aicf_mlir.tools.plan_step import check_device
 from aicf_mlir.tools.runnable import make_planned, unfinished_stage
-from aicf_mlir.tuning import tuned
+from aicf_mlir.tuning.measure import tuned
 from aicf_mlir.tuning.obeyed import prebuilt_uses
 
 DESCRIPTION = """\

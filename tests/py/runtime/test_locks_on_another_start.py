@@ -15,7 +15,7 @@ from locked_training import BATCH, made
 from models import to_device
 
 from aicf_mlir import AicfError, LockError
-from aicf_mlir.tuning import Lock
+from aicf_mlir.tuning.lock import Lock
 from aicf_mlir.tuning.machine import machine_of
 
 PROGRAM = Path(children.SUPPORT) / "locked_training.py"

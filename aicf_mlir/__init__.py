@@ -39,6 +39,7 @@ from aicf_mlir.errors import (
     UncomparedError,
     VerifyError,
 )
+from aicf_mlir.host.garbage import collector_off
 from aicf_mlir.machine import environment
 from aicf_mlir.machine.cpu_kernels import load_cpu_kernels
 from aicf_mlir.op_call import OpKind, op_call
@@ -125,7 +126,8 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'aicf_mlir' has no attribute {name!r}")
     module_name, attribute = _LAZY[name]
-    module = import_module(module_name)
+    with collector_off():  # torch.export makes half a million objects: scanning them takes half a second
+        module = import_module(module_name)
     return getattr(module, attribute) if attribute else module
 
 

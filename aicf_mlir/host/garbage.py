@@ -1,4 +1,4 @@
-"""The garbage collector while a step is compiled: reference cycles that torch leaves, and full collections."""
+"""The garbage collector while a step is compiled or much is imported: reference cycles that torch leaves, and full collections."""
 
 from __future__ import annotations
 
@@ -15,11 +15,20 @@ def cycles_collected() -> Generator[None]:
     automatic collector is off, all objects of the block stay in the two youngest generations, and scanning those is quick.
     Meanwhile the collector does not scan the growing IR, and all of torch, again and again.
     """
+    with collector_off():
+        try:
+            yield
+        finally:
+            gc.collect(1)
+
+
+@contextmanager
+def collector_off() -> Generator[None]:
+    """Run the block without the automatic collector: what makes many objects and no garbage, such as an import."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.collect(1)
         if enabled:
             gc.enable()

@@ -7,6 +7,8 @@ tool. In any other process nothing is changed. Little is imported here: until th
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -36,8 +38,11 @@ def tool() -> str | None:
 
 def begin() -> None:
     """Have Ctrl-C end the process of a tool at once from now on, without a message; `interruptible` is for code that must
-    clean up.
+    clean up. The garbage collector has little to do.
     """
+    if tool() is not None:
+        gc.set_threshold(100_000)  # imports make many objects and no garbage
+        atexit.register(gc.freeze)  # nothing is searched for garbage in a process that ends
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and tool() is not None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)

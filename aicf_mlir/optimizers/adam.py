@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, TensorType, f64, i64
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
@@ -236,6 +235,8 @@ class Adam(LaunchedRule):
         maximize: bool = False,
     ) -> tuple[Array | None, ...]:
         """The new p, m, v and vmax (amsgrad). If a square is out of range the parameter stays, as in torch."""
+        import numpy as np
+
         if maximize:
             g = -g
         if decoupled:
@@ -252,6 +253,6 @@ class Adam(LaunchedRule):
 
 def lerp(start: Array, end: Array, weight: Array) -> Array:
     """torch.lerp: computed from the nearer end, so that a small `end` survives next to a large `start`."""
-    if np.abs(weight) < 0.5:
+    if abs(weight) < 0.5:
         return start + weight * (end - start)
     return end - (end - start) * (1.0 - weight)

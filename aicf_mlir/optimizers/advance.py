@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from xdsl.dialects.builtin import TensorType
 from xdsl.irdl import irdl_op_definition, operand_def, result_def, var_operand_def, var_result_def
 from xdsl.utils.exceptions import VerifyException
@@ -16,7 +14,11 @@ from aicf_mlir.ir.expect import Value, expect_tensors, expect_type
 from aicf_mlir.ir.tensor_op import tensor_type
 from aicf_mlir.optimizers.op import LaunchedOp, corrections_of, expect_step
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Array: TypeAlias = "npt.NDArray[Any]"
+"""NumPy is loaded by the formulas that need it, so that rules can be read without it."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ CORRECTED = (*(row.beta for row in CORRECTIONS), *(row.pin for row in CORRECTION
 
 def advance(step: Array, **correction: Array) -> list[Array]:
     """Advance by one step for each parameter of a group, and with the betas and pins compute the corrections of that step."""
+    import numpy as np
+
     following = step + 1.0
     return [
         following,

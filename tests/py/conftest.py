@@ -14,8 +14,10 @@ their seeds start; `--opinfo-samples N` how many samples of each op of torch tra
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Verifier.WHOLE = True
     torch.set_num_threads(1)  # the models are tiny, and the tests run in parallel
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # in child processes too
+    start = str(Path(__file__).parent / "support/start")
+    os.environ["PYTHONPATH"] = os.pathsep.join([start, *filter(None, [os.environ.get("PYTHONPATH")])])
     config.addinivalue_line("markers", "gpu: needs a CUDA device and a build with CUDA")
     config.addinivalue_line("markers", "nvrtc: compiles for a GPU, and needs none")
     config.addinivalue_line("markers", "install: builds and installs the package, with --install only")
@@ -94,6 +98,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported and collected by now, half a million objects, out of all further searches for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def beyond_samples(config: pytest.Config, items: list[pytest.Item]) -> Iterator[pytest.Item]:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from chain_builder import ChainBuilder
-from chain_cases import chain_cases, mixed, trained, with_tanh
+from chain_cases import Chain, chains, mixed, trained, with_tanh
 from chain_walk import walked
 from drawn_chains import added_once, divided, turns
-from generated_cases import GeneratedCase
 
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate, workspace
@@ -23,7 +22,7 @@ from aicf_mlir.ir import formula as F
 from aicf_mlir.kernels.back_to_back import BackToBackKernel, Yield
 from aicf_mlir.kernels.kernel import Tensor
 
-CASES = list(chain_cases())
+CHAINS = list(chains())
 
 
 def plan(kernel: BackToBackKernel) -> ChainSchedule:
@@ -32,9 +31,9 @@ def plan(kernel: BackToBackKernel) -> ChainSchedule:
     return found
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_text_of_a_chain_is_launched_as_its_plan_says(case: GeneratedCase) -> None:
-    kernel = case.kernel
+@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.name)
+def test_the_text_of_a_chain_is_launched_as_its_plan_says(chain: Chain) -> None:
+    kernel = chain.kernel
     assert isinstance(kernel, BackToBackKernel)
     assert not reason(kernel)
     made = generate(kernel)
@@ -46,10 +45,10 @@ def test_the_text_of_a_chain_is_launched_as_its_plan_says(case: GeneratedCase) -
     assert len(made.phases) == (2 if summed else 1)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_what_is_read_of_shared_memory_lies_there(case: GeneratedCase) -> None:
+@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.name)
+def test_what_is_read_of_shared_memory_lies_there(chain: Chain) -> None:
     """Nothing is written over that is read later, or that an outer product still reads."""
-    kernel = case.kernel
+    kernel = chain.kernel
     assert isinstance(kernel, BackToBackKernel)
     walk = walked(kernel, plan(kernel), generate(kernel).source)
     assert not walk.faults
@@ -82,11 +81,11 @@ def test_the_columns_of_a_left_side_are_added_once() -> None:
     assert text.count("outer_8(s0 + 0") == text.count("outer_8(s1 + 0") == 1
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_warpgroups_meet_equally_often(case: GeneratedCase) -> None:
+@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.name)
+def test_warpgroups_meet_equally_often(chain: Chain) -> None:
     """One that has a tile less makes up for as many meetings as a tile has."""
-    assert isinstance(case.kernel, BackToBackKernel)
-    text = generate(case.kernel).source
+    assert isinstance(chain.kernel, BackToBackKernel)
+    text = generate(chain.kernel).source
     made_up = re.findall(r"for \(int i = 0; i < (\d+); \+\+i\) aicf::chain::meet", text)
     in_a_tile = text.count("aicf::chain::meet(") - len(made_up)
     assert made_up == ([str(in_a_tile)] if in_a_tile else [])
@@ -101,10 +100,10 @@ def test_rows_that_are_not_there_multiply_nothing_on_either_side() -> None:
 
 @pytest.mark.nvrtc
 @pytest.mark.sample(8)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_chain_compiles_without_spills(case: GeneratedCase) -> None:
-    made = generate(case.kernel)
-    assert nvrtc.architecture(made.source, case.kernel.target) == "sm_90a"
+@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.name)
+def test_a_chain_compiles_without_spills(chain: Chain) -> None:
+    made = generate(chain.kernel)
+    assert nvrtc.architecture(made.source, chain.kernel.target) == "sm_90a"
     report = nvrtc.compile_with_report(made.source, "sm_90")[1]
     assert report.count("0 bytes spill stores, 0 bytes spill loads") == len(made.phases)
     threads = made.phases[0].threads

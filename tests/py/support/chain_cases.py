@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import starmap
+from typing import NamedTuple
 
 import numpy as np
 from chain_builder import ChainBuilder
@@ -135,6 +137,15 @@ def few(rng: np.random.Generator, tensor: Tensor) -> Array:
     return (signs * (rng.random((rows, columns)) < 3 / columns)).astype(NUMPY_TYPES[tensor.element]).ravel()
 
 
+class Chain(NamedTuple):
+    """A chain without operands."""
+
+    name: str
+    kernel: BackToBackKernel
+    seed: int
+    divisors: tuple[int, ...] = ()
+
+
 def chain_case(
     name: str, kernel: BackToBackKernel, seed: int = 0, divisors: Collection[int] = ()
 ) -> GeneratedCase:
@@ -182,36 +193,50 @@ def meaning(kernel: BackToBackKernel, blocks: Sequence[Array]) -> list[Array]:
 
 
 def chain_cases(seed: int = 0, count: int = 8, target: str = "sm_90") -> Iterator[GeneratedCase]:
+    """The chains with operands and results, which take longer than their texts."""
+    return starmap(chain_case, chains(seed, count, target))
+
+
+def chains(seed: int = 0, count: int = 8, target: str = "sm_90") -> Iterator[Chain]:
     """Every width, every kind of operand and result, and random ones."""
     for element in ("f16", "bf16"):
         for n in range(STEP, WIDEST + 1, STEP):
-            yield chain_case(f"chain of width {n} {element}", trained(target, 200, [n] * 4, element), n)
-        yield chain_case(f"many tiles {element}", trained(target, 40000, [16] * 3, element), 1)
-        yield chain_case(f"wide chain {element}", trained(target, 4133, [128] * 5, element), 2)
-        yield chain_case(f"one link {element}", trained(target, 320, [96, 112], element), 3)
+            yield Chain(f"chain of width {n} {element}", trained(target, 200, [n] * 4, element), n)
+        yield Chain(f"many tiles {element}", trained(target, 40000, [16] * 3, element), 1)
+        yield Chain(f"wide chain {element}", trained(target, 4133, [128] * 5, element), 2)
+        yield Chain(f"one link {element}", trained(target, 320, [96, 112], element), 3)
         for width, weights in ((64, range(4)), (64, (1,)), (32, range(4)), (48, (0, 2)), (16, (0,))):
             kernel = trained(target, 1001, [width] * 5, element, "f32", "f32", weights)
-            yield chain_case(f"gradients {width} {len(weights)} {element}", kernel, width)
+            yield Chain(f"gradients {width} {len(weights)} {element}", kernel, width)
         apart = trained(target, 9000, [16, 64, 32], element, "f32", "f32", (0, 1))
-        yield chain_case(f"gradients of many tiles {element}", apart, 6)
-        yield chain_case(
-            f"f32 rounded {element}", trained(target, 500, [80, 128, 16], element, "f32", "f32"), 7
-        )
+        yield Chain(f"gradients of many tiles {element}", apart, 6)
+        yield Chain(f"f32 rounded {element}", trained(target, 500, [80, 128, 16], element, "f32", "f32"), 7)
         for rows, widths, weights in DIVIDED:
             kernel = trained(target, rows, widths, element, "f32", element, weights)
-            yield chain_case(f"warpgroups divide sums {rows} {widths} {element}", kernel, rows)
-        yield chain_case(f"tanh {element}", with_tanh(target, 777, [16, 64, 32], element), 4)
-        yield chain_case(f"mixed {element}", mixed(target, 1001, element), 5)
+            yield Chain(f"warpgroups divide sums {rows} {widths} {element}", kernel, rows)
+        yield Chain(f"tanh {element}", with_tanh(target, 777, [16, 64, 32], element), 4)
+        yield Chain(f"mixed {element}", mixed(target, 1001, element), 5)
         for width in (64, 96):
-            yield chain_case(f"taking turns {width} {element}", turns(target, 1001, width, element), 8)
-        yield chain_case(f"added once {element}", added_once(target, 1001, element), 9)
-        yield chain_case(f"divided {element}", divided(target, 130, element), 10, (0,))
+            yield Chain(f"taking turns {width} {element}", turns(target, 1001, width, element), 8)
+        yield Chain(f"added once {element}", added_once(target, 1001, element), 9)
+        yield Chain(f"divided {element}", divided(target, 130, element), 10, (0,))
     for number in range(count):
         rng = np.random.default_rng((seed, number))
-        yield chain_case(f"random chain {seed}.{number}", random_chain(rng, target), number)
+        yield Chain(f"random chain {seed}.{number}", random_chain(rng, target), number)
     for number in range(4 * count):
         rng = np.random.default_rng((seed, number, 1))
-        yield chain_case(f"drawn chain {seed}.{number}", drawn_chain(rng, target), number)
+        yield Chain(f"drawn chain {seed}.{number}", drawn_chain(rng, target), number)
 
 
-__all__ = ["ChainBuilder", "chain_case", "chain_cases", "meaning", "mixed", "trained", "view", "with_tanh"]
+__all__ = [
+    "Chain",
+    "ChainBuilder",
+    "chain_case",
+    "chain_cases",
+    "chains",
+    "meaning",
+    "mixed",
+    "trained",
+    "view",
+    "with_tanh",
+]

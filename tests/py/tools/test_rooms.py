@@ -28,12 +28,6 @@ def imported(path: Path) -> set[str]:
     return found & ROOM_OF.keys()
 
 
-IMPORTS = {
-    name: imported(HERE / room / name if (HERE / room / name).is_dir() else HERE / room / f"{name}.py")
-    for name, room in ROOM_OF.items()
-}
-
-
 def test_every_test_is_in_a_room() -> None:
     assert [path.name for path in HERE.glob("*.py")] == ["conftest.py"]
     assert {path.parent.relative_to(HERE).as_posix() for path in HERE.rglob("test_*.py")} == ROOMS
@@ -46,6 +40,8 @@ def test_no_name_is_in_two_rooms() -> None:
 
 
 def test_imports_are_of_the_own_room_or_of_support() -> None:
-    for name, others in IMPORTS.items():
+    for name, room in ROOM_OF.items():
+        folder = HERE / room / name
+        others = imported(folder if folder.is_dir() else folder.with_suffix(".py"))
         strays = {other: ROOM_OF[other] for other in others if ROOM_OF[other] not in (ROOM_OF[name], SUPPORT)}
         assert not strays, f"{ROOM_OF[name]}/{name}: what several rooms import is in support"

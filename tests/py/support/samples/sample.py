@@ -118,6 +118,16 @@ class Sample:
 
     def launch(self, element: str | None = None) -> KernelOp | None:
         """The launch of a registered kernel that the op lowers to, where it is one, of the operands as they are."""
+        element = element or "f32"
+        if element not in self._launches:
+            self._launches[element] = self._lowered(element)
+        return self._launches[element]
+
+    @cached_property
+    def _launches(self) -> dict[str, KernelOp | None]:
+        return {}
+
+    def _lowered(self, element: str) -> KernelOp | None:
         module = self.module(element)
         try:
             LowerPass().apply(Context(), module)

@@ -41,6 +41,8 @@ class Behind:
         self.drivers: dict[str, Any] = {}
         """The optimizers, schedulers and gradient scalers."""
         self._mentioned: set[str] = set()
+        self._codes: dict[int, tuple[types.CodeType, set[str], list[str]]] = {}
+        """The words of each code that was met."""
         known: set[str] | None = None
         while known != self._mentioned:  # newly met code mentions more names
             known = set(self._mentioned)
@@ -105,15 +107,11 @@ class Behind:
         if not is_users_file(function.__code__.co_filename):
             yield from ((inner, inner.__name__) for inner in functions_in(function))
             return
-        for code in nested(function.__code__):
-            self._mentioned |= set(code.co_names)
-            self._mentioned |= {each for each in code.co_consts if type(each) is str}
-        loaded = {
-            each.argval: None
-            for code in nested(function.__code__)
-            for each in dis.get_instructions(code)
-            if each.opname in LOADS
-        }
+        code = function.__code__
+        if id(code) not in self._codes:
+            self._codes[id(code)] = (code, *_words(code))
+        _, mentioned, loaded = self._codes[id(code)]
+        self._mentioned |= mentioned
         yield from ((function.__globals__[n], n) for n in loaded if n in function.__globals__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with suppress(ValueError):  # it may have no content yet
@@ -123,6 +121,19 @@ class Behind:
         wrapped = vars(function).get("__wrapped__")
         if wrapped is not None:
             yield wrapped, function.__name__
+
+
+def _words(code: types.CodeType) -> tuple[set[str], list[str]]:
+    """The names and texts of a code and those in it, and the names that it loads.
+
+    Names that no source can have are of a tool that has rewritten the code, as pytest does with `assert`.
+    """
+    mentioned: set[str] = set()
+    loaded: dict[str, None] = {}
+    for each in nested(code):
+        mentioned |= {*each.co_names, *(const for const in each.co_consts if type(const) is str)}
+        loaded |= {line.argval: None for line in dis.get_instructions(each) if line.opname in LOADS}
+    return mentioned, [name for name in loaded if name.isidentifier()]
 
 
 def _plain(items: Any) -> Iterator[tuple[Any, Any]]:

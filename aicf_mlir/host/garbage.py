@@ -1,4 +1,4 @@
-"""The garbage collector while a step is compiled or much is imported: reference cycles that torch leaves, and full collections."""
+"""The garbage collector while a step is compiled or much is imported: cycles that torch leaves, and full collections."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.stages import Snapshots, make_context, run_stages
 from aicf_mlir.tools import aicf_tune
-from aicf_mlir.tuning.lock import Lock
-from aicf_mlir.tuning.lock import Choice
+from aicf_mlir.tuning.lock import Choice, Lock
 from aicf_mlir.tuning.obeyed import check_module, lock_options, prebuilt_uses, text_of
 
 

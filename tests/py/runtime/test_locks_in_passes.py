@@ -16,8 +16,7 @@ from aicf_mlir.passes.pipeline import available_passes
 from aicf_mlir.passes.select_kernels import SelectKernelsPass
 from aicf_mlir.text.parsing import make_context
 from aicf_mlir.tools import aicf_opt, aicf_tune
-from aicf_mlir.tuning.lock import Lock
-from aicf_mlir.tuning.lock import Choice
+from aicf_mlir.tuning.lock import Choice, Lock
 from aicf_mlir.tuning.obeyed import FIRST, LATER
 
 PRECISIONS = (None, "bf16")

@@ -23,10 +23,9 @@ from aicf_mlir import (
 from aicf_mlir.ir.registry import Use
 from aicf_mlir.tools import aicf_opt, aicf_tune
 from aicf_mlir.tuning import measure
-from aicf_mlir.tuning.lock import Lock
-from aicf_mlir.tuning.measure import tuned
-from aicf_mlir.tuning.lock import Choice
+from aicf_mlir.tuning.lock import Choice, Lock
 from aicf_mlir.tuning.machine import machine_of
+from aicf_mlir.tuning.measure import tuned
 from aicf_mlir.tuning.obeyed import text_of
 
 SQUARE = ("f32", (64, 64))

@@ -104,6 +104,7 @@ def pytest_collection_finish() -> None:
     """Leave what is imported and collected by now, half a million objects, out of all further searches for garbage."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(700, 10, 10)  # that of Python, and not that of a child of tests, which a worker is
 
 
 def beyond_samples(config: pytest.Config, items: list[pytest.Item]) -> Iterator[pytest.Item]:

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,12 @@ def test_one_place_makes_launches_programmatic() -> None:
     assert callers == {"kernels/common/launch.cuh", "runtime/code_cuda.cu"}
 
 
-def generated() -> Iterator[tuple[str, Code]]:
+@cache
+def generated() -> list[tuple[str, Code]]:
+    return list(_generated())
+
+
+def _generated() -> Iterator[tuple[str, Code]]:
     for case in (*random_cases(0, 20), *model_cases(), *special_cases()):
         yield case.name, generate(case.kernel)
     for name, kernel in (*segment_cases.kernels(), *segment_cases.row_kernels()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -48,7 +49,7 @@ TF32 = "tf32"
 
 @dataclass(frozen=True)
 class ProductCase:
-    """A product, its operands as blocks of memory, and its results."""
+    """A product. Its operands as blocks of memory, its results and its text are made where they are asked for."""
 
     name: str
     problem: ProductProblem
@@ -58,15 +59,36 @@ class ProductCase:
     """a, b, x of the result's shape, bias."""
     results: tuple[Tensor, ...]
     """elu(z + bias) + x, z in the type of the sums, the sums of a's rows."""
-    blocks: tuple[Array, ...]
-    expected: tuple[Array, ...]
+    trans: tuple[bool, bool]
+    special: bool
+
+    @cached_property
+    def blocks(self) -> list[Array]:
+        """The operands' memory."""
+        p = self.problem
+        rng = np.random.default_rng((p.m, p.n, p.k, *map(int, self.trans)))
+        blocks = [fill(rng, tensor) for tensor in self.operands]
+        for block in blocks[:2]:
+            block *= block.dtype.type(0.25)
+        if self.special:
+            for block in blocks[:2]:
+                places = block[:: max(len(block) // 3, 1)]
+                places[:] = np.array([np.nan, np.inf, -np.inf, 0], block.dtype)[: len(places)]
+        return blocks
+
+    @cached_property
+    def expected(self) -> tuple[Array, ...]:
+        """The results in float64, by their shapes."""
+        return _expected(
+            self.operands, self.blocks, self.trans, len(self.results) > 2, self.problem.allow_tf32
+        )
 
     @property
     def function(self) -> str:
         """Of the text."""
         return "gen_" + "".join(c if c.isalnum() else "_" for c in self.name)
 
-    @property
+    @cached_property
     def code(self) -> Code:
         """Its text and launch."""
         text = product_text(
@@ -200,25 +222,7 @@ def make(
         while neighbours > 1 and not (n % neighbours == 0 and all(_fits(t, neighbours) for t in results[:2])):
             neighbours //= 2
     operands = (a, b, matrix(m, n), bias)
-    rng = np.random.default_rng((m, n, k, *map(int, trans)))
-    blocks = [fill(rng, tensor) for tensor in operands]
-    for block in blocks[:2]:
-        block *= block.dtype.type(0.25)
-    if special:
-        for block in blocks[:2]:
-            block[:: max(len(block) // 3, 1)] = np.array([np.nan, np.inf, -np.inf, 0], block.dtype)[
-                : len(block[:: max(len(block) // 3, 1)])
-            ]
-    return ProductCase(
-        name,
-        problem,
-        tile,
-        neighbours,
-        operands,
-        tuple(results),
-        tuple(blocks),
-        _expected(operands, blocks, trans, totals, allow_tf32),
-    )
+    return ProductCase(name, problem, tile, neighbours, operands, tuple(results), trans, special)
 
 
 def rounded_to_tf32(values: Array) -> Array:

@@ -15,7 +15,7 @@ from torch.autograd import Function
 from aicf_mlir import TraceError, compile_step, compile_train_step, trace
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_step_is_torchs(name: str, kind: str) -> None:
@@ -23,6 +23,7 @@ def test_a_step_is_torchs(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.sample(12)
 def test_several_steps_are_torchs(name: str) -> None:
     model, batch = Writer(FUNCTIONS[name], torch.float32), batch_of(torch.float32)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -32,6 +33,7 @@ def test_several_steps_are_torchs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["straight through", "sparsemax", "in a reentrant checkpoint"])
+@pytest.mark.sample(2)
 def test_replays_and_micro_batches_are_torchs(name: str) -> None:
     model, batch = Writer(FUNCTIONS[name], torch.float32), batch_of(torch.float32)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
@@ -46,6 +48,7 @@ def test_replays_and_micro_batches_are_torchs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["decorated", "under autocast", "saved", "sparsemax"])
+@pytest.mark.sample(2)
 def test_backward_computes_outside_of_autocast(name: str) -> None:
     """As the backward of the step does: in torch a cast of the user's in it is its own affair."""
     model, batch = Writer(FUNCTIONS[name], torch.float32), batch_of(torch.float32)

@@ -186,6 +186,7 @@ OUTSIDE: dict[str, tuple[Function, str, int]] = {
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.sample(5)
 def test_an_index_outside_updates_nothing(name: str) -> None:
     torch.manual_seed(1)
     function, entry, outside = OUTSIDE[name]
@@ -233,6 +234,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.sample(4)
 def test_what_cannot_be_is_refused_by_name(name: str) -> None:
     with pytest.raises(TraceError, match=REASONS[name]):
         compiled(Net(REFUSED[name]), weighed, batch())

@@ -59,7 +59,7 @@ def close(when: str, ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tens
 
 @pytest.mark.parametrize("replayed", [False, True], ids=["train_step", "replay"])
 @pytest.mark.parametrize("name", FOLLOWED)
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 def test_is_followed(name: str, replayed: bool, device: str) -> None:
     ours, theirs, step = start(FOLLOWED[name], device)
     FOLLOWED[name].change(ours)

@@ -95,6 +95,7 @@ class Cell(nn.Module):
 
 
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+@pytest.mark.sample(2)
 def test_cells_train_as_torch(cell: Any) -> None:
     torch.manual_seed(1)
     assert_trains(Cell(cell(SIZE, HIDDEN)), loss, batch(first=False))

@@ -105,6 +105,7 @@ def test_aggregations_of_graphs_train_as_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("reduce", ("amax", "prod", "mean"))
+@pytest.mark.sample(2)
 def test_in_half_precision(reduce: str) -> None:
     assert_op_trains(
         lambda x, b: x.scatter_reduce(0, b["down"], b["values"] * x[0], reduce), batch(), torch.bfloat16

@@ -10,7 +10,7 @@ from aicf_mlir.frontend import Traced, trace
 from aicf_mlir.stages import Snapshots, run_stages
 from aicf_mlir.text.parsing import make_context
 
-LAYERS = 200
+LAYERS = 40
 
 
 @cache

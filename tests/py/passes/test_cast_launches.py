@@ -114,7 +114,7 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
 @pytest.mark.parametrize("target", ["cpu", "sm_90"])
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 def test_no_optimizer_has_its_gradients_cast(
     optimizer: str, precision: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +142,7 @@ def test_the_memory_is_that_of_separate_launches_and_little_more(
 
 @pytest.mark.parametrize("case", ["mlp", "attention", "tied"])
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_the_bits_are_those_of_separate_launches(
     case: str, precision: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

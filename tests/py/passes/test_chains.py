@@ -80,7 +80,7 @@ def arguments(module: ModuleOp) -> list[Array]:
 
 
 @cases
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 def test_a_chain_computes_what_its_launches_did(name: str) -> None:
     """In exact arithmetic the step is the same, but for constants that bodies have in f32."""
     lowered = parse_module(text := CASES[name].trained("bf16").plan("lowered"))
@@ -142,7 +142,7 @@ def with_chains(trained: Trained, folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 @cases
 @pytest.mark.parametrize("precision", LOW)
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 def test_a_chain_trains_as_torch_does(
     name: str, precision: str, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,7 @@ def losses_of(steps: int, train: Callable[[], torch.Tensor]) -> list[torch.Tenso
 
 @pytest.mark.parametrize("case", ["mlp", "attention", "tied", "written"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 def test_replays_have_the_bits_of_eager_steps(optimizer: str, case: str, device: str) -> None:
     """Of one step, of a few, and of more than one graph has; the host writes to parameters in ways that nothing counts."""
     eager, replayed = (Training(case, device, OPTIMIZERS[optimizer]) for _ in range(2))
@@ -195,6 +195,7 @@ def with_copies(case: Case, schema: Schema, narrow: str, kernel: str, device: st
 
 @pytest.mark.parametrize("narrow", ["bf16", "f16"])
 @pytest.mark.parametrize("op", ["sgd_step", "adam_step"])
+@pytest.mark.sample(2)
 def test_an_update_writes_the_rounded_value_too(op: str, narrow: str, device: str) -> None:
     kernel = f"{op}_cpu" if device == "cpu" else f"{op}_f32"
     found = list(cases(op, "f32"))[::3]

@@ -156,7 +156,7 @@ def logits(element: str, rows: int, classes: int) -> list[Array]:
 @pytest.mark.parametrize("element", TORCH)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("rows", "classes"), [(33, 10), (3, 1000), (70, 129)])
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 def test_cross_entropy(
     element: str, options: dict[str, Any], rows: int, classes: int, tmp_path: Path
 ) -> None:
@@ -178,6 +178,7 @@ def test_a_cotangent_that_follows_from_the_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.sample(2)
 def test_special_logits_and_targets(options: dict[str, Any], tmp_path: Path) -> None:
     """Infinities, NaN, numbers whose exponential overflows, rows that do not count; a target that is no class gives NaN."""
     ignored = options.get("ignore_index", -100)

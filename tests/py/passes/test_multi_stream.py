@@ -58,7 +58,7 @@ def module_of(program: ProgramOp) -> ModuleOp:
 
 @targets
 @names
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 def test_what_conflicts_is_in_order_by_after_alone(name: str, target: str) -> None:
     """Streams know nothing of bytes: every pair of launches of which one writes what the other uses is ordered."""
     program = plan(name, target)
@@ -69,6 +69,7 @@ def test_what_conflicts_is_in_order_by_after_alone(name: str, target: str) -> No
 
 @targets
 @names
+@pytest.mark.sample(4)
 def test_memory_puts_no_launch_behind_another_branch(name: str, target: str) -> None:
     """What is complete before what is the same with addresses as before them, so nothing takes longer either."""
     before, planned = plan(name, target, "buffers"), plan(name, target)
@@ -100,6 +101,7 @@ def test_random_plans_keep_their_order_with_addresses() -> None:
 
 
 @names
+@pytest.mark.sample(3)
 def test_the_estimate_is_shorter_than_one_branch(name: str) -> None:
     one = plan(name, multi_stream="no")
     assert branches_of(one.launches) == [0] * len(one.launches)
@@ -131,6 +133,7 @@ def test_less_memory_first_costs_what_is_expected_to_cost_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", [*SMALL, *range(30)])
+@pytest.mark.sample(12)
 def test_what_is_expected_to_be_complete_delays_nothing(
     name: str | int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +200,7 @@ def base_text(seed: int) -> str:
 @pytest.mark.parametrize("index", [1, -7], ids=["checked", "skipped"])
 @pytest.mark.parametrize("memory", ["", "more=1.0 small=0"], ids=["apart", "tight"])
 @pytest.mark.parametrize("name", ["4x8x3", "transformer"])
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 def test_a_train_step_computes_the_same_in_any_order(name: str, memory: str, index: int) -> None:
     """Also one whose check fails, so that its updates are skipped."""
     module = stages(name, plan_memory=memory)["plan"]

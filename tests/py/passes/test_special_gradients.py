@@ -92,7 +92,7 @@ OTHERWISE: Mapping[str, str] = {
 
 
 @sweep(OTHERS)
-@pytest.mark.sample(48)
+@pytest.mark.sample(28)
 def test_reductions_and_others(sample: Sample) -> None:
     wrong: list[str] = []
     for what, ours, theirs in at_special_places(sample):

@@ -211,7 +211,7 @@ def test_old_values_are_read_before_they_are_replaced(loss: Loss) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 40 * STEPS_EACH, 10 * STEPS_EACH))
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_random_train_steps(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every update fused that can be, however small: all levels, the runtime and its replay agree with torch."""
     fuse, written = update.UpdateFusion.fuse, list[int]()

@@ -83,6 +83,7 @@ def paths_to(nodes: list[CapturedNode]) -> list[set[int]]:
 
 
 @pytest.mark.parametrize("name", STEPS)
+@pytest.mark.sample(2)
 def test_every_node_is_of_a_launch_and_waits_for_what_the_plan_says(name: str, device: str) -> None:
     step = STEPS[name](device)
     with pytest.raises(StateError, match="nothing is captured"):

@@ -121,7 +121,7 @@ def test_without_the_request_a_nan_trains_as_in_torch(device: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_checks_change_no_bit_of_a_good_step(optimizer: str, device: str) -> None:
     plain, checked = Side(optimizer, device), Side(optimizer, device, check_finite=True)
     for side in (plain, checked):

@@ -71,7 +71,7 @@ def clipped(limits: Mapping[str, float], clip: Clip, run: Training) -> None:
 
 @pytest.mark.parametrize("order", [2.0, math.inf, 1.0])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 def test_a_norm_is_limited_as_in_torch(optimizer: str, order: float, device: str) -> None:
     asked = ClipGradNorm(1.0, order)
     beside_torch(

@@ -19,7 +19,7 @@ every = pytest.mark.parametrize("make", BODIES.values(), ids=BODIES.keys())
 
 
 @every
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_fifty_calls_equal_torch(make: Make, device: str) -> None:
     ours, theirs = (made(make, device, torch.float64) for _ in range(2))
     given = batches(ours, device, STEPS, torch.float64)

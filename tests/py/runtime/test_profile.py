@@ -306,6 +306,7 @@ def test_every_run_is_the_step_that_comes_next(device: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["usual", "gan", "micro_batches"])
+@pytest.mark.sample(2)
 def test_a_loop_body_is_measured_and_put_back(name: str, device: str) -> None:
     """Schedulers do not step, and the calls behind it are those of the body as it is."""
     world, theirs = made(BODIES[name], device), made(BODIES[name], device)

@@ -50,6 +50,7 @@ def marks(step: BuiltStep, stage: str = "step") -> list[bool]:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sample(2)
 def test_on_the_cpu_it_has_the_bits_of_f32(case: str) -> None:
     trained = [Training(case, "cpu", adam) for _ in range(2)]
     for each, precision in zip(trained, ("f32", "tf32"), strict=True):

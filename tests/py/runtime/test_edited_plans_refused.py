@@ -271,19 +271,21 @@ def replaced(i: int) -> Callable[[ProgramOp, LaunchOp], None]:
 
 
 @pytest.mark.parametrize("stage", ["plan", "buffers"])
-def test_edits_of_dependencies_are_refused_or_told(stage: str) -> None:
-    """With addresses most are refused; without, what is left runs as aicf-run runs it, and the certificate knows."""
+def test_edits_of_dependencies_are_refused_or_told(stage: str, pytestconfig: pytest.Config) -> None:
+    """With addresses most are refused; without, what is left runs as aicf-run runs it, and the certificate knows.
+
+    Every second edit in a usual run.
+    """
     trained = Trained(lambda: mlp(8, 9, 8), lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
     text, expected = trained.plan(stage), after_two_steps(trained)
     counts: dict[str, int] = {}
-    for edited in exhaustive(text):
+    edits = [*exhaustive(text)][:: 1 if pytestconfig.getoption("campaign") else 2]
+    for edited in edits:
         outcome = run_edit(trained, edited, expected)
         assert not outcome.startswith("fault"), f"{outcome}\n{edited}"
         counts[outcome] = counts.get(outcome, 0) + 1
-    print(counts)
-    assert counts["refused"] > 20 and (stage == "plan" or (counts["equal"] > 3 and counts["differs"] > 3)), (
-        counts
-    )
+    assert counts["refused"] > len(edits) / 4, counts
+    assert stage == "plan" or min(counts["equal"], counts["differs"]) > len(edits) / 27, counts
 
 
 def test_temporaries_that_lie_on_each_other_are_refused(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class Verifier:
     """
 
     WHOLE: ClassVar[bool] = False
-    """True if verifiers look at every op of a changed module. The tests do: no fault of a pass depends on the rule above."""
+    """True if verifiers look at every op of a changed module. Some tests do: no fault of a pass depends on the rule above."""
 
     def __init__(self, whole: bool | None = None) -> None:
         """`whole` is `WHOLE` by default. Nothing is known at the start."""

@@ -18,6 +18,7 @@ import gc
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 import torch
@@ -57,7 +58,6 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, counts in COUNTS.items():
         if config.getoption(name) is None:
             setattr(config.option, name, counts[campaign])
-    Verifier.WHOLE = True
     torch.set_num_threads(1)  # the models are tiny, and the tests run in parallel
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # in child processes too
     start = str(Path(__file__).parent / "support/start")
@@ -100,6 +100,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
+def is_asked_for(config: pytest.Config) -> bool:
+    """Whether a campaign runs, or tests that are named: nothing is left out of them."""
+    return bool(
+        config.getoption("--campaign")
+        or config.getoption("keyword")
+        or any("::" in argument for argument in config.args)
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Verify all of a module after each pass, not only what has changed: in a usual run in every fourth test."""
+    Verifier.WHOLE = is_asked_for(item.config) or crc32(item.nodeid.encode()) % 4 == 0
+
+
 def pytest_collection_finish() -> None:
     """Have a worker collect young garbage as Python does, and not as other children of tests do."""
     gc.set_threshold(700, 10, 50)  # but for full searches: a tenth of all time was in them
@@ -125,7 +140,7 @@ def beyond_samples(config: pytest.Config, items: list[pytest.Item]) -> Iterator[
 
     Who asks for tests by name, or for a campaign, gets all of them.
     """
-    if config.getoption("--campaign") or config.getoption("keyword") or any("::" in a for a in config.args):
+    if is_asked_for(config):
         return
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:

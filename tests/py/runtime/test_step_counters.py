@@ -135,6 +135,7 @@ def test_a_parameter_without_a_momentum_buffer_takes_its_first_step(
 
 
 @every_optimizer
+@pytest.mark.sample(4)
 def test_state_given_to_one_parameter_before_the_first_step(optimizer: MakeOptimizer, device: str) -> None:
     check(optimizer, give_state, device, before=0)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from zlib import crc32
 
@@ -151,6 +151,12 @@ def beyond_samples(config: pytest.Config, items: list[pytest.Item]) -> Iterator[
         wanted = min(int(marker.args[0]) if marker else len(own), len(own))
         kept = {round(i * (len(own) - 1) / max(wanted - 1, 1)) for i in range(wanted)}
         yield from (item for number, item in enumerate(own) if number not in kept)
+
+
+@pytest.fixture
+def seeds(pytestconfig: pytest.Config) -> Callable[[int], range]:
+    """`range(n)` for what is drawn by chance in one test; a third of it in a usual run."""
+    return lambda n: range(n if is_asked_for(pytestconfig) else n // 3)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

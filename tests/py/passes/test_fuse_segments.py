@@ -175,7 +175,7 @@ def test_a_written_optimizer_does_not_grow_with_the_number_of_parameters(name: s
 def test_a_written_optimizer_has_the_bits_of_separate_launches(
     name: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert_bits_of_separate_launches(RIGHT[name], device, monkeypatch)
+    assert_bits_of_separate_launches(RIGHT[name], device, monkeypatch, lambda: Points(SHAPES[1::2]))
 
 
 def rmsprop(parameters: Any, **options: Any) -> torch.optim.Optimizer:
@@ -222,7 +222,7 @@ def test_with_clipping_and_the_like_the_bits_are_those_of_separate_launches(
 def test_random_shapes_and_types(seed: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Element types are never mixed in a launch; the bits are those of separate ones, whatever the shapes are."""
     rng = random.Random(seed)
-    shapes = [tuple(rng.choice([1, 2, 5, 16, 33, 300]) for _ in range(rng.randint(0, 3))) for _ in range(14)]
+    shapes = [tuple(rng.choice([1, 2, 5, 16, 33, 300]) for _ in range(rng.randint(0, 3))) for _ in range(10)]
     types = [torch.float32, torch.float64, torch.bfloat16]
 
     def model() -> nn.Module:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 
@@ -89,15 +90,15 @@ def test_no_new_value_is_kept_waiting_for_readers_of_an_old_one(name: str, targe
     assert max(ends_of(microseconds_of(apart), edges)) == microseconds(plan(name, target))
 
 
-def test_random_plans_keep_their_order_with_addresses() -> None:
+def test_random_plans_keep_their_order_with_addresses(seeds: Callable[[int], range]) -> None:
     found = 0
-    for seed in range(30):
+    for seed in seeds(30):
         before, planned = random_plan(seed, passes=f"{UNFUSED},multi-stream"), random_plan(seed)
         orders = [order_of(program) for program in (before, planned)]
         for i in range(len(planned.launches)):
             assert orders[0].before(i) == orders[1].before(i), f"{seed} {planned.launches[i].symbol}"
         found += len(set(branches_of(planned.launches))) > 1
-    assert found > 25
+    assert found > 0.8 * len(seeds(30))
 
 
 @names

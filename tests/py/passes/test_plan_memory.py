@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -72,8 +73,8 @@ def test_packing_is_close_to_the_best_of_all_orders() -> None:
     assert max(ratios) < 1.2
 
 
-def test_plans_of_random_functions_reach_the_lower_bound() -> None:
-    for seed in range(40):
+def test_plans_of_random_functions_reach_the_lower_bound(seeds: Callable[[int], range]) -> None:
+    for seed in seeds(40):
         plan = make_plan(random_function(seed, 30))
         blocks = temporaries(plan)
         if blocks:

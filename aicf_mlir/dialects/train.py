@@ -1,24 +1,41 @@
 """The train dialect: the requests of a training loop's body in the middle of a step.
 
-A step of one loss and one optimizer needs neither op: autodiff appends the gradients, and apply-optimizer the updates. A loop
-body may take several gradients and update between them, so each is an op at its place. `autodiff` puts the gradients in the place
-of `train.backward`, `apply-optimizer` the updates in the place of `train.update`. A gradient that a user has written is the
-region of an `nn.custom_gradient`, which ends with `train.yield`.
+A step of one loss and one optimizer needs no `train.backward` and no `train.update`: autodiff appends the gradients, and
+apply-optimizer the updates. A loop body may take several gradients and update between them, so each is an op at its place.
+`autodiff` puts the gradients in the place of `train.backward`, `apply-optimizer` the updates in the place of `train.update`. Any
+step may compute with gradients that it takes itself, by `train.gradient`. A gradient that a user has written is the region of an
+`nn.custom_gradient`, which ends with `train.yield`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, StringAttr, TensorType
-from xdsl.ir import Dialect, SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def, var_operand_def, var_result_def
-from xdsl.traits import IsTerminator, Pure
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DenseArrayBase, StringAttr, TensorType, i32
+from xdsl.ir import Attribute, Dialect, Operation, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.traits import EffectInstance, IsTerminator, MemoryEffect, MemoryEffectKind, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.expect import Value, expect_float, is_float
-from aicf_mlir.ir.interfaces import NotDifferentiable
-from aicf_mlir.ir.tensor_op import TensorOp, shape_of, tensor_type
+from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.ir.properties import bool_attr
+from aicf_mlir.ir.registry import Operand, segments
+from aicf_mlir.ir.segments import parse_segments, print_segments
+from aicf_mlir.ir.tensor_op import SEGMENT_SIZES, TensorOp, shape_of, tensor_type
 
 CUT = NotDifferentiable("what it gives is a constant to every gradient, as in torch")
 
@@ -42,6 +59,88 @@ class BackwardOp(TensorOp):
         if not is_float(self.loss) or shape_of(self.loss) != ():
             raise VerifyException(f"expected a 0-d floating-point loss, got {self.loss.type}")
         _expect_results(self.wrt, self.gradients)
+
+
+@irdl_op_definition
+class GradientOp(TensorOp):
+    """The gradients of `of`, times `seeds`, with respect to `wrt`: any values of the step. One result each, of its type.
+
+    With `create_graph` a later gradient flows through the results, as through the ops that compute them, else they are constants
+    to it. Each value of `wrt` is an argument or a `train.input`.
+    """
+
+    name = "train.gradient"
+
+    of = var_operand_def(TensorType)
+    seeds = var_operand_def(TensorType)
+    wrt = var_operand_def(TensorType)
+    gradients = var_result_def(TensorType)
+    create_graph = prop_def(BoolAttr, default_value=bool_attr(False))
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(Pure(), NotDifferentiable("autodiff replaces it by the ops that compute it"))
+
+    def __init__(
+        self, of: Sequence[Value], seeds: Sequence[Value], wrt: Sequence[Value], create_graph: bool = False
+    ):
+        super().__init__(
+            operands=[of, seeds, wrt],
+            properties={"create_graph": bool_attr(create_graph)},
+            result_types=[[tensor_type(value) for value in wrt]],
+        )
+
+    def print_operands(self, printer: Printer) -> None:
+        sizes: Any = self.properties[SEGMENT_SIZES[0]]
+        print_segments(
+            printer, segments(OF_GRADIENT, sizes.get_values(), self.operands), printer.print_operand
+        )
+
+    @classmethod
+    def parse_operands(cls, parser: Parser) -> tuple[list[UnresolvedOperand], dict[str, Attribute]]:
+        values = parse_segments(parser, cls.name, OF_GRADIENT, parser.parse_unresolved_operand)
+        sizes = [len(values.get(row.name, ())) for row in OF_GRADIENT]
+        listed = [value for row in OF_GRADIENT for value in values.get(row.name, ())]
+        return listed, {SEGMENT_SIZES[0]: DenseArrayBase.from_list(i32, sizes)}
+
+    def verify_(self) -> None:
+        if [tensor_type(value) for value in self.of] != [tensor_type(seed) for seed in self.seeds]:
+            raise VerifyException("expected one seed for each value to differentiate, of its type")
+        _expect_results(self.of, self.seeds)
+        _expect_results(self.wrt, self.gradients)
+
+
+OF_GRADIENT = [Operand(name, "many") for name in ("of", "seeds", "wrt")]
+"""The operands of a gradient by name."""
+
+
+class OwnIdentity(MemoryEffect):
+    """Two equal ops are not one."""
+
+    @classmethod
+    def get_effects(cls, op: Operation) -> Set[EffectInstance]:
+        """No effects, as if its results depended on nothing: the op is not merged, and is removed if it is unused."""
+        return {EffectInstance(MemoryEffectKind.ALLOC, result) for result in op.results}
+
+
+@irdl_op_definition
+class InputOp(TensorOp, DifferentiableInterface):
+    """x, with respect to which a gradient is taken: another value that is computed alike is not this one."""
+
+    name = "train.input"
+
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    traits = traits_def(OwnIdentity())
+
+    def __init__(self, x: Value):
+        super().__init__(operands=[x], result_types=[tensor_type(x)])
+
+    def verify_(self) -> None:
+        _expect_results([self.x], [self.result])
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        return cotangents
 
 
 @irdl_op_definition
@@ -116,4 +215,4 @@ class YieldOp(TensorOp):
         super().__init__(operands=[gradients])
 
 
-Train = Dialect("train", [BackwardOp, UpdateOp, YieldOp])
+Train = Dialect("train", [BackwardOp, GradientOp, InputOp, UpdateOp, YieldOp])

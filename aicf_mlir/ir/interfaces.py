@@ -54,6 +54,14 @@ class DecomposableInterface(Operation, abc.ABC):
         """
 
 
+class UnfoldableInterface(Operation, abc.ABC):
+    """An op without a vector-Jacobian product, mostly a gradient: where it is differentiated, ops that have one are written."""
+
+    @abc.abstractmethod
+    def unfold(self, builder: Builder) -> Sequence[SSAValue]:
+        """Emit ops that compute the same, and can be differentiated or unfolded; return a value for each result, of its type."""
+
+
 @dataclass(frozen=True)
 class NotDifferentiable(OpTrait):
     """Declares that an op has no vector-Jacobian product, and why; autodiff quotes the reason."""

@@ -13,17 +13,19 @@ from xdsl.dialects.builtin import ModuleOp, TensorType, UnknownLoc, f32
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
-from xdsl.utils.exceptions import PassFailedException
+from xdsl.utils.exceptions import PassFailedException, VerifyException
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.train import BackwardOp, UpdateOp
+from aicf_mlir.dialects.train import BackwardOp, GradientOp, InputOp, UpdateOp
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.interfaces import (
     DifferentiableInPartsInterface,
     DifferentiableInterface,
     NotDifferentiable,
+    UnfoldableInterface,
 )
 from aicf_mlir.ir.names import name_after_op, name_gradient
+from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.signature import (
     Label,
     append_argument,
@@ -39,7 +41,7 @@ from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 SCALE = "loss_scale"
 """The name, among the buffers, of the factor of a loss before it is differentiated."""
 
-CUTS = (nn.DetachOp, BackwardOp, UpdateOp)
+CUTS = (nn.DetachOp, BackwardOp, GradientOp, UpdateOp)
 """Ops that no gradient flows through."""
 
 
@@ -49,8 +51,10 @@ class AutodiffPass(ModulePass):
 
     One result {aicf.role = "grad", aicf.name = NAME} per argument with the role "param" that reaches the loss, in argument order.
     New ops carry the location of the op that they differentiate; the gradient of %x is %dx. In a function with train.backward
-    each of these is replaced by the gradients that it requests, and no result is appended. Each nn.detach and nn.custom_gradient
-    is no longer needed then, and is replaced by its operands.
+    each of these is replaced by the gradients that it requests, and no result is appended. Each train.gradient is replaced by the
+    ops that compute it: before the other gradients if they flow through it, else after them. An op of these that has no gradient
+    of its own is written by others where it is differentiated again. Each nn.detach, nn.custom_gradient and train.input is no
+    longer needed then, and is replaced by its operands.
 
     Options:
       scaled: differentiate the loss times a number, the new last argument, buffer "loss_scale", of f32
@@ -67,49 +71,51 @@ class AutodiffPass(ModulePass):
 
 def differentiate(function: func.FuncOp, scaled: bool = False) -> None:
     """Append the gradients to the results of one function; or put them where it requests them, as a loop body does."""
-    if asked := [op for op in function.body.block.ops if isinstance(op, BackwardOp)]:
-        differentiate_asked(function, asked, scaled)
-    else:
+    asked = [op for op in function.body.block.ops if isinstance(op, (BackwardOp, GradientOp))]
+    for op in asked:
+        if isinstance(op, GradientOp) and is_true(op.create_graph):
+            replace_by_gradients(op)
+    if not any(isinstance(op, BackwardOp) for op in asked):
         differentiate_loss(function, scaled)
-    for op in list(function.body.block.ops):
-        if isinstance(op, (nn.DetachOp, nn.CustomGradientOp)):
-            Rewriter.replace_op(op, [], [op.x] if isinstance(op, nn.DetachOp) else op.of)
-
-
-def differentiate_asked(function: func.FuncOp, asked: Sequence[BackwardOp], scaled: bool) -> None:
-    """Put the gradients in the place of each op that requests them, the last first: the earlier ones are still constants to
-    it.
-    """
-    if scaled:
+    elif scaled:
         refuse(
             function, f"@{function.sym_name.data} asks for its gradients itself; scale the loss in its body"
         )
-    for op in reversed(asked):
-        ops = list(function.body.block.ops)
-        before = ops[: ops.index(op)]
-        wanted = [
-            (value, result) for value, result in zip(op.wrt, op.gradients, strict=True) if result.first_use
-        ]
-        active = values_depending_on([value for value, _ in wanted], before)
-        backward = Backward(op, active)
-        if op.loss in active:
-            backward.run(before, op.loss)
-        for value, result in wanted:
-            gradient = backward.cotangents.get(value)
-            if gradient is None:
-                gradient = backward.insert(nn.ConstantOp(0.0, tensor_type(value)))
-            name_gradient(gradient, value)
-            result.replace_all_uses_with(gradient)
-        op.detach()
-        op.erase()
-        backward.erase_unused()
-        backward.name()
+    for op in reversed(asked):  # the earlier ones are still constants to it
+        if isinstance(op, BackwardOp) or not is_true(op.create_graph):
+            replace_by_gradients(op)
+    for op in list(function.body.block.ops):
+        if isinstance(op, (nn.DetachOp, InputOp)):
+            Rewriter.replace_op(op, [], [op.x])
+        elif isinstance(op, nn.CustomGradientOp):
+            Rewriter.replace_op(op, [], op.of)
+
+
+def replace_by_gradients(op: BackwardOp | GradientOp) -> None:
+    """Put the gradients in the place of an op that requests them."""
+    assert op.parent is not None
+    ops = list(op.parent.ops)
+    before = ops[: ops.index(op)]
+    wanted = [number for number, result in enumerate(op.gradients) if result.first_use]
+    backward = Backward(op, values_depending_on([op.wrt[number] for number in wanted], before))
+    backward.run(before, [op.loss] if isinstance(op, BackwardOp) else op.of, getattr(op, "seeds", None))
+    for number in wanted:
+        value = op.wrt[number]
+        gradient = backward.cotangents.get(value)
+        if gradient is None:
+            gradient = backward.insert(nn.ConstantOp(0.0, tensor_type(value)))
+        name_gradient(gradient, value)
+        op.gradients[number].replace_all_uses_with(gradient)
+    op.detach()
+    op.erase()
+    backward.erase_unused()
+    backward.name()
 
 
 def differentiate_loss(function: func.FuncOp, scaled: bool) -> None:
     """Append the gradients of the one loss to the results of a function."""
-    results = list(zip(return_op(function).operands, result_labels(function), strict=True))
-    loss = find_loss(function, results)
+    labels = result_labels(function)
+    loss = find_loss(function, list(zip(return_op(function).operands, labels, strict=True)))
     params = [
         (argument, label)
         for argument, label in zip(function.args, argument_labels(function), strict=True)
@@ -123,7 +129,10 @@ def differentiate_loss(function: func.FuncOp, scaled: bool) -> None:
         )
     scale = scale_argument(function) if scaled else None
     backward = Backward(return_op(function), active)
-    backward.run(forward, loss, scale)
+    if scale is not None and scale.type != loss.type:
+        scale = backward.insert(nn.CastOp(scale, element_type(loss)))
+    backward.run(forward, [loss], None if scale is None else [scale])
+    results = list(zip(return_op(function).operands, labels, strict=True))
     for argument, label in params:
         if (gradient := backward.cotangents.get(argument)) is not None:
             results.append((gradient, Label("grad", label.name)))
@@ -186,22 +195,53 @@ class Backward:
     cotangents: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     emitted: list[Operation] = field(default_factory=list[Operation])
 
-    def run(self, forward: Sequence[Operation], loss: SSAValue, scale: SSAValue | None = None) -> None:
-        """Fill `cotangents` for every active value that reaches `loss`; that of `loss` is `scale`, or 1."""
+    def run(
+        self, forward: Sequence[Operation], outputs: Sequence[SSAValue], seeds: Sequence[SSAValue] | None
+    ) -> None:
+        """Fill `cotangents` for every active value that reaches `outputs`; theirs are `seeds`, or 1."""
         builder = self.builder()
-        source = loss.owner if isinstance(loss.owner, Operation) else self.end
-        if scale is None:
-            self.cotangents[loss] = builder.insert(nn.ConstantOp(1.0, tensor_type(loss))).result
-        elif scale.type == loss.type:
-            self.cotangents[loss] = scale
-        else:
-            self.cotangents[loss] = builder.insert(nn.CastOp(scale, element_type(loss))).result
-        self.locate(source, since=0)
+        for number, output in enumerate(outputs):
+            if output in self.active:
+                if seeds is None:
+                    self.add(output, builder.insert(nn.ConstantOp(1.0, tensor_type(output))).result, builder)
+                else:
+                    self.add(output, seeds[number], builder)
+                self.locate(output.owner if isinstance(output.owner, Operation) else self.end, since=0)
+        self.walk(forward, builder)
+
+    def walk(self, forward: Sequence[Operation], builder: Builder) -> None:
+        """Pass the cotangents of the results of these ops on, from the last op to the first."""
         for op in reversed(forward):
-            if not isinstance(op, CUTS) and any(result in self.cotangents for result in op.results):
+            if isinstance(op, CUTS) or not any(result in self.cotangents for result in op.results):
+                continue
+            if not any(operand in self.active for operand in op.operands):
+                continue
+            if isinstance(op, UnfoldableInterface):
+                self.walk(self.unfolded(op), builder)
+            else:
                 since = len(self.emitted)
                 self.differentiate(op, builder)
                 self.locate(op, since)
+
+    def unfolded(self, op: UnfoldableInterface) -> Sequence[Operation]:
+        """The ops by which `op` is replaced, so that they can be differentiated."""
+        made = list[Operation]()
+        builder = Builder(InsertPoint.before(op))
+        builder.operation_insertion_handler.append(made.append)
+        try:
+            values = op.unfold(builder)
+        except VerifyException as error:
+            refuse(op, f"'{op.name}' cannot be differentiated: {error}")
+        for each in made:
+            each.location = op.location
+        self.active |= values_depending_on([value for value in op.operands if value in self.active], made)
+        for result, value in zip(op.results, values, strict=True):
+            if result in self.cotangents:
+                self.add(value, self.cotangents.pop(result), self.builder())
+            value.name_hint = value.name_hint or result.name_hint
+        name_after_op(made)
+        Rewriter.replace_op(op, [], values)
+        return made
 
     def builder(self) -> Builder:
         """A builder that emits ops before `end`."""
@@ -209,7 +249,7 @@ class Backward:
         builder.operation_insertion_handler.append(self.emitted.append)
         return builder
 
-    def insert(self, op: nn.ConstantOp) -> SSAValue:
+    def insert(self, op: nn.ConstantOp | nn.CastOp) -> SSAValue:
         """Emit `op`, at the location of `end`."""
         result = self.builder().insert(op).result
         op.location = self.end.location
@@ -228,11 +268,14 @@ class Backward:
         else:
             gradients = op.vjp(builder, [self.arriving(result, builder) for result in op.results])
         for operand, cotangent in zip(op.operands, gradients, strict=True):
-            if cotangent is None or operand not in self.active:
-                continue
-            if (partial := self.cotangents.get(operand)) is not None:
-                cotangent = builder.insert(nn.AddOp(partial, cotangent)).result
-            self.cotangents[operand] = cotangent
+            if cotangent is not None and operand in self.active:
+                self.add(operand, cotangent, builder)
+
+    def add(self, value: SSAValue, cotangent: SSAValue, builder: Builder) -> None:
+        """Add one more part of the cotangent of `value`."""
+        if (partial := self.cotangents.get(value)) is not None:
+            cotangent = builder.insert(nn.AddOp(partial, cotangent)).result
+        self.cotangents[value] = cotangent
 
     def arriving(self, result: SSAValue, builder: Builder) -> SSAValue:
         """The cotangent of `result`; zero where the loss does not depend on it."""

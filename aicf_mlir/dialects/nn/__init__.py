@@ -16,7 +16,7 @@ from aicf_mlir.dialects.nn.attention import *
 from aicf_mlir.dialects.nn.broadcasting import *
 from aicf_mlir.dialects.nn.canonicalization import patterns_of
 from aicf_mlir.dialects.nn.checks import *
-from aicf_mlir.dialects.nn.common import Canonicalized, NNOp
+from aicf_mlir.dialects.nn.common import Canonicalized, NNOp, UnfoldsBody
 from aicf_mlir.dialects.nn.custom_gradients import *
 from aicf_mlir.dialects.nn.extremes import *
 from aicf_mlir.dialects.nn.gathering import *
@@ -35,6 +35,7 @@ from aicf_mlir.dialects.nn.shape import *
 from aicf_mlir.dialects.nn.slicing import *
 from aicf_mlir.dialects.nn.softmax import *
 from aicf_mlir.dialects.nn.statistics import *
+from aicf_mlir.dialects.nn.unfolding import unfold
 from aicf_mlir.dialects.nn.window_extremes import *
 from aicf_mlir.dialects.nn.window_sums import *
 from aicf_mlir.dialects.nn.windows import *
@@ -53,6 +54,7 @@ def _ops() -> list[type[Operation]]:
 
 
 Canonicalized.FORMS = patterns_of
+UnfoldsBody.UNFOLD = unfold
 NN = Dialect("nn", _ops())
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, TensorType, f64, i1
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import NNOp
@@ -20,7 +20,7 @@ from aicf_mlir.dialects.nn.composed_attention import Composed, Operands
 from aicf_mlir.dialects.nn.shape import wide_element
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import Value, expect_float, expect_type, is_float, with_shape
-from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, NotDifferentiable
+from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, UnfoldableInterface
 from aicf_mlir.ir.properties import bool_attr, float_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
@@ -159,7 +159,7 @@ class AttentionOp(HeadsOp, DifferentiableInPartsInterface):
 
 
 @irdl_op_definition
-class AttentionGradOp(HeadsOp):
+class AttentionGradOp(HeadsOp, UnfoldableInterface):
     """The cotangents of query, key and value, from the scores once more; the mask has none here."""
 
     name = "nn.attention_grad"
@@ -175,8 +175,6 @@ class AttentionGradOp(HeadsOp):
     dquery = result_def(TensorType)
     dkey = result_def(TensorType)
     dvalue = result_def(TensorType)
-
-    traits = traits_def(NotDifferentiable("second derivatives are not supported"))
 
     def __init__(
         self,
@@ -205,3 +203,7 @@ class AttentionGradOp(HeadsOp):
         for name, each in (("largest", self.largest), ("total", self.total)):
             expect_type(name, each, row_type(self.query))
         return [tensor_type(each) for each in (self.query, self.key, self.value)]
+
+    def unfold(self, builder: Builder) -> Sequence[SSAValue]:
+        """The gradients by products and a softmax, of the operands of attention alone."""
+        return Composed(builder, self.attended).gradients(self.dout)

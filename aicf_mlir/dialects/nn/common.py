@@ -6,9 +6,10 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+from xdsl.builder import Builder
 from xdsl.dialects.builtin import DenseArrayBase, TensorType, i32
 from xdsl.interfaces import HasCanonicalizationPatternsInterface
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     OperandDef,
@@ -25,7 +26,8 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.expect import Value, expect_float, expect_tensors
-from aicf_mlir.ir.interfaces import DifferentiableInterface
+from aicf_mlir.ir.generated import GeneratedInterface
+from aicf_mlir.ir.interfaces import DifferentiableInterface, UnfoldableInterface
 from aicf_mlir.ir.registry import Operand, segments
 from aicf_mlir.ir.segments import parse_segments, print_segments
 from aicf_mlir.ir.tensor_op import SEGMENT_SIZES, AnyTensor, TensorOp, tensor_type
@@ -114,6 +116,16 @@ class Canonicalized(HasCanonicalizationPatternsInterface):
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
         return Canonicalized.FORMS(cls)
+
+
+class UnfoldsBody(GeneratedInterface, UnfoldableInterface, abc.ABC):
+    """A generated op, mostly a gradient, whose body is written as other ops where it is differentiated (`unfolding`)."""
+
+    UNFOLD: ClassVar[Callable[[GeneratedInterface, Builder], Sequence[SSAValue]]]
+    """`unfolding.unfold`, set when the dialect is loaded."""
+
+    def unfold(self, builder: Builder) -> Sequence[SSAValue]:
+        return UnfoldsBody.UNFOLD(self, builder)
 
 
 class UnaryOp(ValueOp, DifferentiableInterface, abc.ABC):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Self
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Operation, Region, SSAValue
+from xdsl.ir import Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     irdl_op_definition,
@@ -18,26 +18,16 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.dialects.nn.shape import ConstantOp
-from aicf_mlir.dialects.train import YieldOp
+from aicf_mlir.dialects.train import OwnIdentity, YieldOp
 from aicf_mlir.ir.expect import Value, expect_float
 from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInPartsInterface
 from aicf_mlir.ir.tensor_op import AnyTensor, tensor_type
 
 __all__ = ["CustomGradientOp"]
-
-
-class OwnIdentity(MemoryEffect):
-    """Two equal ops are not one: the gradient of a sum need not be the sum of the gradients."""
-
-    @classmethod
-    def get_effects(cls, op: Operation) -> Set[EffectInstance]:
-        """No effects, as if its results depended on nothing: the op is not merged, and is removed if it is unused."""
-        return {EffectInstance(MemoryEffectKind.ALLOC, result) for result in op.results}
 
 
 @irdl_op_definition
@@ -46,6 +36,7 @@ class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterfa
 
     The region takes the gradient of each result, zero if the loss does not depend on it, and yields one of each operand of `wrt`.
     It may read any value that exists before this op. Differentiation puts it where the gradients are taken; nothing else runs it.
+    Two equal ops stay two, since the gradient of a sum need not be the sum of the gradients.
     """
 
     name = "nn.custom_gradient"

@@ -9,19 +9,20 @@ from typing import ClassVar
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, TensorType, i64
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.nn.broadcasting import reduced_type
+from aicf_mlir.dialects.nn.broadcasting import SumOp, reduced_type
 from aicf_mlir.dialects.nn.common import NNOp, ValueOp
+from aicf_mlir.dialects.nn.pointwise import NeOp, WhereOp
 from aicf_mlir.dialects.nn.reductions import extreme, first
 from aicf_mlir.dialects.nn.rows.row import NUMBERS
-from aicf_mlir.dialects.nn.shape import ReshapeOp
+from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp
 from aicf_mlir.ir.body import Body
-from aicf_mlir.ir.expect import Value, expect_element, expect_float, expect_type
+from aicf_mlir.ir.expect import Value, expect_element, expect_float, expect_type, scalar_of
 from aicf_mlir.ir.formula import Scalar, row_max, row_min, select, trace
 from aicf_mlir.ir.generated import GeneratedInterface
-from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, NotDifferentiable
+from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, DifferentiableInterface
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 
@@ -29,7 +30,7 @@ __all__ = ["AtIndexOp", "MaxWithIndexOp", "MinWithIndexOp"]
 
 
 @irdl_op_definition
-class AtIndexOp(ValueOp, GeneratedInterface):
+class AtIndexOp(ValueOp, DifferentiableInterface, GeneratedInterface):
     """dy at the given index of dimension `dim`, elsewhere 0; dy and index have that dimension with size 1."""
 
     name = "nn.at_index"
@@ -37,8 +38,6 @@ class AtIndexOp(ValueOp, GeneratedInterface):
     dy = operand_def(TensorType)
     index = operand_def(TensorType)
     dim = prop_def(IntegerAttr.constr(i64))
-
-    traits = traits_def(NotDifferentiable("second derivatives are not supported"))
 
     def __init__(self, dy: Value, index: Value, dim: int, size: int):
         type_ = tensor_type(dy)
@@ -69,6 +68,20 @@ class AtIndexOp(ValueOp, GeneratedInterface):
             return select(index.equal(index.builder.index(dim)), g, 0.0)
 
         return trace(self.compute_types, formula)
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        dim = self.dim.value.data
+        chosen = AtIndexOp(
+            builder.insert(ConstantOp(1.0, tensor_type(self.dy))).result,
+            self.index,
+            dim,
+            shape_of(self.result)[dim],
+        )
+        (g,) = cotangents
+        zero = builder.insert(ConstantOp(0.0, scalar_of(g))).result
+        is_chosen = builder.insert(NeOp(builder.insert(chosen).result, zero)).result
+        alone = builder.insert(WhereOp(is_chosen, g, zero)).result
+        return [builder.insert(SumOp(alone, [dim], keepdim=True)).result, None]
 
 
 class WithIndexBase(NNOp, DifferentiableInPartsInterface, GeneratedInterface, abc.ABC):

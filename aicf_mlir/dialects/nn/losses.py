@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, IntegerType, StringAttr, TensorType, f64, i64
-from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dialects.nn.broadcasting import SumOp
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.pointwise import NegOp
+from aicf_mlir.dialects.nn.extremes import AtIndexOp
+from aicf_mlir.dialects.nn.pointwise import AddOp, DivOp, MulOp, NegOp, NeOp, SubOp, WhereOp
+from aicf_mlir.dialects.nn.reductions import divided
+from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp, as_element, wide_element
+from aicf_mlir.dialects.nn.softmax import SoftmaxOp
 from aicf_mlir.ir.expect import Value, expect_float, expect_one_of, expect_type, scalar_of
-from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.ir.interfaces import DifferentiableInterface, UnfoldableInterface
 from aicf_mlir.ir.properties import float_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
 __all__ = ["CrossEntropyGradOp", "CrossEntropyOp", "MseLossGradOp", "MseLossOp"]
 
 REDUCTIONS = ("mean", "sum")
-SECOND_DERIVATIVE = NotDifferentiable("second derivatives are not supported")
 
 
 @irdl_op_definition
@@ -52,7 +57,7 @@ class MseLossOp(ValueOp, DifferentiableInterface):
 
 
 @irdl_op_definition
-class MseLossGradOp(ValueOp):
+class MseLossGradOp(ValueOp, UnfoldableInterface):
     """The cotangent of y: 2 * (y - t) * dloss, over the number of elements for the mean."""
 
     name = "nn.mse_loss_grad"
@@ -62,8 +67,6 @@ class MseLossGradOp(ValueOp):
     y = operand_def(TensorType)
     t = operand_def(TensorType)
     reduction = prop_def(StringAttr, default_value=StringAttr("mean"))
-
-    traits = traits_def(SECOND_DERIVATIVE)
 
     def __init__(self, dloss: Value, y: Value, t: Value, reduction: str = "mean"):
         super().__init__(
@@ -76,6 +79,12 @@ class MseLossGradOp(ValueOp):
         expect_mse_operands(self.y, self.t, self.reduction)
         expect_type("dloss", self.dloss, scalar_of(self.y))
         return tensor_type(self.y)
+
+    def unfold(self, builder: Builder) -> Sequence[SSAValue]:
+        count = math.prod(shape_of(self.y)) if self.reduction.data == "mean" else 1
+        away = builder.insert(SubOp(self.y, self.t)).result
+        slope = builder.insert(MulOp(builder.insert(AddOp(away, away)).result, self.dloss)).result
+        return [divided(builder, slope, max(count, 1))]
 
 
 def expect_mse_operands(y: Value, t: Value, reduction: StringAttr) -> None:
@@ -152,7 +161,7 @@ class CrossEntropyOp(CrossEntropyBase, DifferentiableInterface):
 
 
 @irdl_op_definition
-class CrossEntropyGradOp(CrossEntropyBase):
+class CrossEntropyGradOp(CrossEntropyBase, UnfoldableInterface):
     """The cotangent of logits: (softmax - wanted distribution) * dloss, over the counted rows for a mean."""
 
     name = "nn.cross_entropy_grad"
@@ -160,8 +169,6 @@ class CrossEntropyGradOp(CrossEntropyBase):
     dloss = operand_def(TensorType)
     logits = operand_def(TensorType)
     target = operand_def(TensorType)
-
-    traits = traits_def(SECOND_DERIVATIVE)
 
     def __init__(
         self,
@@ -182,6 +189,28 @@ class CrossEntropyGradOp(CrossEntropyBase):
         self.expect_operands(self.logits, self.target)
         expect_type("dloss", self.dloss, scalar_of(self.logits))
         return tensor_type(self.logits)
+
+    def unfold(self, builder: Builder) -> Sequence[SSAValue]:
+        """The gradient by a softmax, for targets that are classes or `ignore_index`."""
+        rows, classes = shape_of(self.logits)
+        wide = wide_element(self.logits)
+        smoothing = self.label_smoothing.value.data
+        logits, dloss = (as_element(builder, value, wide) for value in (self.logits, self.dloss))
+        index = builder.insert(ReshapeOp(as_element(builder, self.target, i64), (rows, 1))).result
+
+        def constant(value: float, element: Attribute, *shape: int) -> SSAValue:
+            return builder.insert(ConstantOp(value, TensorType(element, shape))).result
+
+        hit = builder.insert(AtIndexOp(constant(1.0 - smoothing, wide, rows, 1), index, 1, classes)).result
+        wanted = builder.insert(AddOp(hit, constant(smoothing / classes, wide))).result
+        away = builder.insert(SubOp(builder.insert(SoftmaxOp(logits)).result, wanted)).result
+        counts = builder.insert(NeOp(index, constant(self.ignore_index.value.data, i64))).result
+        if self.reduction.data == "mean":
+            count = builder.insert(SumOp(as_element(builder, counts, wide))).result
+            dloss = builder.insert(DivOp(dloss, count)).result
+        slope = builder.insert(MulOp(away, dloss)).result
+        slope = builder.insert(WhereOp(counts, slope, constant(0.0, wide))).result
+        return [as_element(builder, slope, element_type(self.logits))]
 
 
 def cross_entropy_properties(

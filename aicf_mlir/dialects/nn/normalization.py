@@ -19,21 +19,21 @@ from xdsl.irdl import (
     opt_operand_def,
     prop_def,
     result_def,
-    traits_def,
     var_operand_def,
 )
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
-from aicf_mlir.dialects.nn.common import NNOp
-from aicf_mlir.dialects.nn.pointwise import MulOp, SubOp
+from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, sum_to_shape
+from aicf_mlir.dialects.nn.common import NNOp, UnfoldsBody
+from aicf_mlir.dialects.nn.pointwise import AddOp, MulOp, SubOp
+from aicf_mlir.dialects.nn.reductions import divided
 from aicf_mlir.dialects.nn.shape import as_element
 from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.expect import Value, expect_float, expect_type
 from aicf_mlir.ir.formula import Scalar, row_sum, sqrt, trace
 from aicf_mlir.ir.generated import GeneratedInterface
-from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, NotDifferentiable
+from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface
 from aicf_mlir.ir.properties import float_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
@@ -96,10 +96,19 @@ class NormOp(RowsOp, DifferentiableInPartsInterface, abc.ABC):
 
     eps = prop_def(FloatAttr.constr(f64), default_value=float_attr(1e-5))
 
-    @property
-    def without_gradient(self) -> Sequence[SSAValue]:
-        """The statistics, as in torch."""
-        return self.results[1:]
+    def with_statistics(self, builder: Builder, dx: SSAValue | None, *parts: SSAValue | None) -> SSAValue:
+        """The cotangent of x, with the parts of it that the statistics give where a gradient is differentiated."""
+        added = [as_element(builder, part, element_type(self.x)) for part in parts if part is not None]
+        total, *others = added if dx is None else [dx, *added]
+        for part in others:
+            total = builder.insert(AddOp(total, part)).result
+        return total
+
+    def of_rstd(self, builder: Builder, g: SSAValue, rstd: SSAValue, away: SSAValue) -> SSAValue:
+        """The part of rstd, whose derivative is -rstd³ times the distance from the mean, or from 0, over the count."""
+        cube = builder.insert(MulOp(rstd, builder.insert(MulOp(rstd, rstd)).result)).result
+        slope = divided(builder, builder.insert(MulOp(g, cube)).result, -self.count)
+        return builder.insert(MulOp(slope, away)).result
 
     def sums(self, builder: Builder, g: SSAValue, weight: SSAValue, scaled: SSAValue) -> SSAValue:
         """The cotangent of a weight: the sum over all rows of `g` times the factor of the weight."""
@@ -180,27 +189,29 @@ class LayerNormOp(NormOp):
     def vjp_in_parts(
         self, builder: Builder, cotangents: Sequence[SSAValue | None]
     ) -> Sequence[SSAValue | None]:
-        g = cotangents[0]
-        assert g is not None, "no other result has a gradient"
+        g, mean, rstd = cotangents
         normalized = self.normalized.value.data
-        dx = LayerNormGradOp(g, self.x, self.mean, self.rstd, self.weight, normalized)
-        gradients: list[SSAValue | None] = [builder.insert(dx).dx]
-        if self.weight is not None:
-            wide = as_element(builder, self.x, element_type(self.mean))
-            away = builder.insert(SubOp(wide, self.mean)).result
-            scaled = builder.insert(MulOp(away, self.rstd)).result
-            gradients.append(self.sums(builder, g, self.weight, scaled))
-        if self.bias is not None:
-            gradients.append(sum_to_shape(builder, g, shape_of(self.bias)))
-        return gradients
+        wide = as_element(builder, self.x, element_type(self.mean))
+        away = builder.insert(SubOp(wide, self.mean)).result
+        dx = weight = bias = None
+        if g is not None:
+            dx = builder.insert(LayerNormGradOp(g, self.x, self.mean, self.rstd, self.weight, normalized)).dx
+            if self.weight is not None:
+                scaled = builder.insert(MulOp(away, self.rstd)).result
+                weight = self.sums(builder, g, self.weight, scaled)
+            if self.bias is not None:
+                bias = sum_to_shape(builder, g, shape_of(self.bias))
+        if mean is not None:
+            mean = builder.insert(BroadcastToOp(divided(builder, mean, self.count), self.domain)).result
+        if rstd is not None:
+            rstd = self.of_rstd(builder, rstd, self.rstd, away)
+        return [self.with_statistics(builder, dx, mean, rstd), weight, bias][: len(self.operands)]
 
 
-class NormGradOp(RowsOp, abc.ABC):
+class NormGradOp(RowsOp, UnfoldsBody, abc.ABC):
     """The cotangent of x."""
 
     dx = result_def(TensorType)
-
-    traits = traits_def(NotDifferentiable("second derivatives are not supported"))
 
 
 @irdl_op_definition
@@ -280,15 +291,18 @@ class RmsNormOp(NormOp):
     def vjp_in_parts(
         self, builder: Builder, cotangents: Sequence[SSAValue | None]
     ) -> Sequence[SSAValue | None]:
-        g = cotangents[0]
-        assert g is not None, "no other result has a gradient"
-        dx = RmsNormGradOp(g, self.x, self.rstd, self.weight, self.normalized.value.data)
-        gradients: list[SSAValue | None] = [builder.insert(dx).dx]
-        if self.weight is not None:
-            wide = as_element(builder, self.x, element_type(self.rstd))
-            scaled = builder.insert(MulOp(wide, self.rstd)).result
-            gradients.append(self.sums(builder, g, self.weight, scaled))
-        return gradients
+        g, rstd = cotangents
+        wide = as_element(builder, self.x, element_type(self.rstd))
+        dx = weight = None
+        if g is not None:
+            normalized = self.normalized.value.data
+            dx = builder.insert(RmsNormGradOp(g, self.x, self.rstd, self.weight, normalized)).dx
+            if self.weight is not None:
+                scaled = builder.insert(MulOp(wide, self.rstd)).result
+                weight = self.sums(builder, g, self.weight, scaled)
+        if rstd is not None:
+            rstd = self.of_rstd(builder, rstd, self.rstd, wide)
+        return [self.with_statistics(builder, dx, rstd), weight][: len(self.operands)]
 
 
 @irdl_op_definition

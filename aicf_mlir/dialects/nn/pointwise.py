@@ -17,7 +17,7 @@ from xdsl.traits import Commutative
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
-from aicf_mlir.dialects.nn.common import Canonicalized, ValueOp
+from aicf_mlir.dialects.nn.common import Canonicalized, UnfoldsBody, ValueOp
 from aicf_mlir.dialects.nn.gradient_rows import PASSES, body_of, gradients
 from aicf_mlir.dialects.nn.made import attributes_of, make_class, parameters_of
 from aicf_mlir.dialects.nn.rows import ROWS, Pointwise
@@ -137,13 +137,19 @@ PARTIALS: Mapping[str, Written] = {
 """Gradients that are plain arithmetic are written as arithmetic ops, so that the rules for these apply to them."""
 
 
-def _class(row: Pointwise, differentiable: bool) -> type[PointwiseOp]:
+class PointwiseGradOp(PointwiseOp, UnfoldsBody, abc.ABC):
+    """A gradient of a pointwise op."""
+
+
+def _class(row: Pointwise) -> type[PointwiseOp]:
     """The op class of a row."""
-    traits = [] if differentiable else [NotDifferentiable(REASONS[row.name in GRADIENTS])]
+    is_gradient = row.name in GRADIENTS
+    is_step = not row.differentiable and not is_gradient
+    traits = [NotDifferentiable("it is a step function")] if is_step else []
     namespace = {name: operand_def(TensorType) for name in row.operands}
     return make_class(
         row.name,
-        DifferentiableOp if differentiable else PointwiseOp,
+        PointwiseOp if is_step else PointwiseGradOp if is_gradient else DifferentiableOp,
         row.doc,
         row.parameters,
         traits=traits_def(*traits, *([Commutative()] if row.commutative else [])),
@@ -160,15 +166,10 @@ GRADIENTS: dict[str, Pointwise] = {
 }
 """The rows of gradients by name."""
 
-REASONS = {True: "second derivatives are not supported", False: "it is a step function"}
-"""The reason for having no gradient; the key is True for a row that is a gradient itself."""
-
 TABLE: dict[str, Pointwise] = {**ROWS, **GRADIENTS}
 """Every row, including the rows of gradients."""
 
-CLASSES: dict[str, type[PointwiseOp]] = {
-    name: _class(row, row.differentiable and name in ROWS) for name, row in TABLE.items()
-}
+CLASSES: dict[str, type[PointwiseOp]] = {name: _class(row) for name, row in TABLE.items()}
 """Every op class by the name of its row."""
 
 BY_CLASS_NAME: dict[str, type[PointwiseOp]] = {each.__name__: each for each in CLASSES.values()}

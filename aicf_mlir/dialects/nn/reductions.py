@@ -16,7 +16,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import ReductionOp, reduced_type
-from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.common import UnfoldsBody, ValueOp
 from aicf_mlir.dialects.nn.made import attributes_of, make_class, parameters_of
 from aicf_mlir.dialects.nn.pointwise import DivOp
 from aicf_mlir.dialects.nn.rows.functions import sign
@@ -39,7 +39,6 @@ from aicf_mlir.ir.formula import (
     sqrt,
     trace,
 )
-from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import ints_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
@@ -275,15 +274,13 @@ class DifferentiableReductionOp(TableReductionOp, DifferentiableInterface, abc.A
         return [builder.insert(made).result]
 
 
-class ReductionGradOp(ValueOp, GeneratedInterface, abc.ABC):
+class ReductionGradOp(ValueOp, UnfoldsBody, abc.ABC):
     """The cotangent of the operand of a reduction over `dims`, which dy and the result y have with size 1."""
 
     dy = operand_def(TensorType)
     x = operand_def(TensorType)
     y = operand_def(TensorType)
     dims = prop_def(DenseArrayBase.constr(i64))
-
-    traits = traits_def(NotDifferentiable("second derivatives are not supported"))
 
     def __init__(self, dy: Value, x: Value, y: Value, dims: Sequence[int], **parameters: float):
         super().__init__(

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, traits_def
+from xdsl.irdl import irdl_op_definition, operand_def
 
-from aicf_mlir.dialects.nn.common import UnaryOp, ValueOp
+from aicf_mlir.dialects.nn.common import UnaryOp, UnfoldsBody, ValueOp
 from aicf_mlir.dialects.nn.rows.row import Formula
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.expect import Value, expect_float, expect_type
 from aicf_mlir.ir.formula import Scalar, exp, log, row_max, row_sum, select, trace
 from aicf_mlir.ir.generated import GeneratedInterface
-from aicf_mlir.ir.interfaces import NotDifferentiable
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 
 __all__ = ["LogSoftmaxGradOp", "LogSoftmaxOp", "SafeSoftmaxOp", "SoftmaxGradOp", "SoftmaxOp"]
@@ -42,13 +41,11 @@ class LastDimension(GeneratedInterface, abc.ABC):
         return trace(self.compute_types, self.formula())
 
 
-class SoftmaxGradBase(ValueOp, LastDimension, abc.ABC):
+class SoftmaxGradBase(ValueOp, LastDimension, UnfoldsBody, abc.ABC):
     """The cotangent of the operand, from the cotangent dy of the result `saved`."""
 
     dy = operand_def(TensorType)
     saved = operand_def(TensorType)
-
-    traits = traits_def(NotDifferentiable("second derivatives are not supported"))
 
     def __init__(self, dy: Value, saved: Value):
         super().__init__(operands=[dy, saved], result_types=[tensor_type(dy)])

@@ -151,11 +151,52 @@ func.func @dead(
 
 // -----
 
+// A fused gradient is written by other ops where it is differentiated again, and only there.
+// CHECK-LABEL: func.func @second_derivative
+// CHECK:         %mul = nn.mul %y, %y
+// CHECK:         %sub = nn.sub %constant, %mul
+// CHECK-NEXT:    %dw = nn.mul %one, %sub
+// CHECK:         %dw_1 = nn.tanh_grad %dy, %y
 func.func @second_derivative(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
-  // expected-error@below {{'nn.relu_grad' is on the way from a parameter to the loss but has no gradient: second derivatives are not supported}}
-  %y = nn.relu_grad %w, %w : tensor<4xf32>
-  %loss = nn.sum %y {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  %y = nn.tanh %w : tensor<4xf32>
+  %one = nn.constant {value = 1.0} : tensor<4xf32>
+  %dw = train.gradient of(%y) seeds(%one) wrt(%w) {create_graph = true} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %loss = nn.sum %dw {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
   func.return %loss : tensor<f32>
+}
+
+// -----
+
+// A gradient without create_graph is a constant to later ones.
+// CHECK-LABEL: func.func @constant_gradient
+// CHECK:         %dw = nn.tanh_grad %one, %y
+// CHECK:         %dw_1 = nn.mul %dp, %dw
+// CHECK-NEXT:    func.return %loss, %dw_1
+func.func @constant_gradient(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %y = nn.tanh %w : tensor<4xf32>
+  %one = nn.constant {value = 1.0} : tensor<4xf32>
+  %dw = train.gradient of(%y) seeds(%one) wrt(%w) : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %p = nn.mul %dw, %w : tensor<4xf32>
+  %loss = nn.sum %p {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}
+
+// -----
+
+// Of two equal values only the one that is asked for counts.
+// CHECK-LABEL: func.func @one_of_two
+// CHECK:         %da1 = nn.mul %one, %b
+// CHECK:         func.return %loss, %da1, %dw
+func.func @one_of_two(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "output", aicf.name = "g"}) {
+  %a = nn.neg %w : tensor<4xf32>
+  %a1 = train.input %a : tensor<4xf32>
+  %b = nn.neg %w : tensor<4xf32>
+  %b1 = train.input %b : tensor<4xf32>
+  %y = nn.mul %a1, %b1 : tensor<4xf32>
+  %one = nn.constant {value = 1.0} : tensor<4xf32>
+  %da = train.gradient of(%y) seeds(%one) wrt(%a1) : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %loss = nn.sum %y {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  func.return %loss, %da : tensor<f32>, tensor<4xf32>
 }
 
 // -----

@@ -41,3 +41,21 @@
 // expected-error@below {{expected names that differ}}
 %n, %m = train.update %w, %w, %g, %g {names = ["a", "a"]}
   : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+
+// -----
+
+%y, %w = "test.op"() : () -> (tensor<2xf32>, tensor<4xf32>)
+// expected-error@below {{expected one seed for each value to differentiate, of its type}}
+%g = train.gradient of(%y) wrt(%w) : (tensor<2xf32>, tensor<4xf32>) -> tensor<4xf32>
+
+// -----
+
+%y, %w = "test.op"() : () -> (tensor<2xf32>, tensor<4xf32>)
+// expected-error@below {{expected one seed for each value to differentiate, of its type}}
+%g = train.gradient of(%y) seeds(%w) wrt(%w) : (tensor<2xf32>, tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+
+// -----
+
+%w = "test.op"() : () -> tensor<4xi64>
+// expected-error@below {{expected value 0 of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
+%g = train.input %w : tensor<4xi64>

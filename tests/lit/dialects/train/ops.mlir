@@ -1,4 +1,4 @@
-// The ops of a loop body, and their text.
+// The ops of the train dialect, and their text.
 // RUN: aicf-opt %s | aicf-opt | filecheck %s
 
 // CHECK-LABEL: func.func @body
@@ -10,6 +10,19 @@ func.func @body(%loss: tensor<f32>, %w: tensor<4xf32>, %b: tensor<f32>) -> (tens
   %w1, %b1 = train.update %w, %b, %dw, %db {names = ["w", "b"]}
     : (tensor<4xf32>, tensor<f32>, tensor<4xf32>, tensor<f32>) -> (tensor<4xf32>, tensor<f32>)
   func.return %w1, %b1 : tensor<4xf32>, tensor<f32>
+}
+
+// A gradient that a step computes with, and a value with respect to which it is taken.
+// CHECK-LABEL: func.func @inside
+// CHECK:         %leaf = train.input %x : tensor<4xf32>
+// CHECK-NEXT:    %dw, %dx = train.gradient of(%y) seeds(%seed) wrt(%w, %leaf) {create_graph = true}
+// CHECK-NEXT:    %dx1 = train.gradient of(%y) seeds(%seed) wrt(%leaf) : (tensor<2xf32>, tensor<2xf32>, tensor<4xf32>) -> tensor<4xf32>
+func.func @inside(%y: tensor<2xf32>, %seed: tensor<2xf32>, %w: tensor<f32>, %x: tensor<4xf32>) -> (tensor<f32>, tensor<4xf32>, tensor<4xf32>) {
+  %leaf = train.input %x : tensor<4xf32>
+  %dw, %dx = train.gradient of(%y) seeds(%seed) wrt(%w, %leaf) {create_graph = true}
+    : (tensor<2xf32>, tensor<2xf32>, tensor<f32>, tensor<4xf32>) -> (tensor<f32>, tensor<4xf32>)
+  %dx1 = train.gradient of(%y) seeds(%seed) wrt(%leaf) : (tensor<2xf32>, tensor<2xf32>, tensor<4xf32>) -> tensor<4xf32>
+  func.return %dw, %dx, %dx1 : tensor<f32>, tensor<4xf32>, tensor<4xf32>
 }
 
 // The end of a region that gives gradients.

@@ -34,7 +34,14 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, results: Any, given: Any, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         with torch._C._AutoDispatchBelowAutograd():  # pyright: ignore[reportPrivateUsage]
-            return tuple(CUSTOM_GRADIENT(results, operands, *given))
+            made = tuple(CUSTOM_GRADIENT(results, operands, *given))
+        ctx.operands = operands
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        """Gradients without values: a gradient inside the step asks torch which tensors have one."""
+        return None, None, *(torch.empty_like(operand) for operand in ctx.operands)
 
 
 def _recorded(results: Any, operands: Sequence[torch.Tensor], *given: Any) -> list[torch.Tensor]:

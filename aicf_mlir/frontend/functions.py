@@ -178,6 +178,16 @@ class Functions:
                     " torch.autograd.Function in Python"
                 )
 
+    def expect_none(self, output: torch.Tensor, location: SourceLocation | None) -> None:
+        """Raise TraceError if the gradient of `output`, which is to be differentiated again, needs a function's own backward."""
+        for node, _ in edges_behind(output):
+            if (applied := self._applied.get(node)) is not None:
+                raise trace_error(
+                    f"the gradient of the autograd function {applied.function.__name__!r} is differentiated again"
+                    f"{quoted(location)}, which is not supported; write the function with torch's own operations",
+                    location,
+                )
+
     def _expect(self, applied: Applied, reached: int) -> None:
         name, location = repr(applied.function.__name__), applied.location
         if isinstance(error := applied.error, TraceError):

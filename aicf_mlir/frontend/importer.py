@@ -14,11 +14,13 @@ from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.shape import MOST_EXACT
+from aicf_mlir.dialects.train import GradientOp, InputOp
 from aicf_mlir.frontend.bindings import Binding, Bindings
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.emitter import GRADIENT_LEAVES, Emitter, tensor_type
 from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep, Update
+from aicf_mlir.frontend.markers import GRADIENT, LEAF
 from aicf_mlir.frontend.metrics import COUNT, KINDS, Metrics
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.node_importer import NodeImporter
@@ -27,6 +29,7 @@ from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import is_supported, stored
 from aicf_mlir.ir.locations import location_attribute
+from aicf_mlir.ir.names import name_gradient
 from aicf_mlir.ir.signature import STATUS_LABEL, STATUS_TYPE, Label, set_results
 
 
@@ -60,6 +63,8 @@ class Importer(NodeImporter):
         self._labels: list[DictionaryAttr] = []
         self._regions: dict[int, Block] = {}
         """The block with the ops of a function's own backward, by the function's number."""
+        self._differentiated: dict[SSAValue, None] = {}
+        """The values with respect to which the step takes gradients."""
         self._values |= bindings.literals
         self._carriers |= {node for node, binding in bindings.arguments.items() if binding.role == "param"}
         self._add_inputs(inputs)
@@ -107,7 +112,9 @@ class Importer(NodeImporter):
         loss.name_hint = "loss"
         outputs = [self._output(name, node) for name, node in self._exported.outputs.items()]
         updates = [self._update(update) for update in self._exported.updates]
-        return self._function(loss, outputs, [*updates, *self._next_random(), *self._gathered()])
+        module = self._function(loss, outputs, [*updates, *self._next_random(), *self._gathered()])
+        self._mark_differentiated()
+        return module
 
     def _import_nodes(self) -> None:
         for node in self._exported.program.graph.nodes:
@@ -116,10 +123,16 @@ class Importer(NodeImporter):
         self.loss_has_gradient = self._exported.result in self._carriers
 
     def emit_node(self, node: Node) -> None:
-        if node.target not in (ARRIVING, CUSTOM_GRADIENT):
+        if node.target not in (ARRIVING, CUSTOM_GRADIENT, GRADIENT, LEAF):
             super().emit_node(node)
             return
         self._emit.location = self._exported.location(node)
+        if node.target is LEAF:
+            self._values[node] = self._emit.insert(nn.DetachOp(self._value(cast(Node, node.args[0]))))
+            return
+        if node.target is GRADIENT:
+            self._gradients_of(node)
+            return
         if node.target is ARRIVING:
             region = self._regions.setdefault(cast(int, node.args[1]), Block())
             made: torch.Tensor = node.meta["val"]
@@ -134,6 +147,32 @@ class Importer(NodeImporter):
         self._values[node] = tuple(values)
         if any(each in self._carriers for each in wrt):
             self._carriers.add(node)
+
+    def _gradients_of(self, node: Node) -> None:
+        """Import gradients that the step takes itself."""
+        outputs, seeds, wrt, create_graph, _ = cast(
+            tuple[list[Node], list[Node], list[Node], bool, bool], node.args
+        )
+        of, by, to = ([self._value(each) for each in nodes] for nodes in (outputs, seeds, wrt))
+        if any(self._emit.is_inside(value) for value in (*of, *by, *to)):
+            raise trace_error("the backward of an autograd function takes a gradient", self._emit.location)
+        found = self._emit.insert_all(GradientOp(of, by, to, create_graph))
+        for value, gradient in zip(to, found, strict=True):
+            name_gradient(gradient, value)
+        self._values[node] = tuple(found)
+        self._differentiated.update(dict.fromkeys(to))
+        if create_graph and any(each in self._carriers for each in node.all_input_nodes):
+            self._carriers.add(node)
+
+    def _mark_differentiated(self) -> None:
+        """Mark the values with respect to which gradients are taken: another value that is computed alike is not this one."""
+        for value in self._differentiated:
+            if isinstance(value, OpResult):
+                mark = InputOp(value)
+                mark.location = value.op.location
+                self._block.insert_op_after(mark, value.op)
+                value.replace_uses_with_if(mark.result, lambda use, mark=mark: use.operation is not mark)
+                mark.result.name_hint = value.name_hint
 
     def _known(self, node: Node) -> SSAValue:
         """Return the value of a node that outlives the step, or is shown."""

@@ -23,6 +23,7 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.assertions import passed
 from aicf_mlir.frontend.drawn import refuse_generator
 from aicf_mlir.frontend.functions import Functions
+from aicf_mlir.frontend.inner_gradients import OF_GRAD, InnerGradients, makes_leaf
 from aicf_mlir.frontend.known_indices import with_known_index
 from aicf_mlir.frontend.known_values import CONSTANT, Computed, KnownValues, Unknown
 from aicf_mlir.frontend.places import of_step, pause, resume
@@ -78,7 +79,7 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Types of real tensors; tensors of the tracer have a type of their own."""
 
 
-class Recorder(TorchFunctionMode):
+class Recorder(InnerGradients, TorchFunctionMode):
     """Watches the user's code while the step is exported."""
 
     writes_parameters = False
@@ -120,6 +121,14 @@ class Recorder(TorchFunctionMode):
         if (instead := written(func, args)) is not None:
             with self:
                 return instead(*args, **kwargs)
+        args, kwargs = self.traced(tuple(args)), self.traced(dict(kwargs))
+        name = function_name(func)
+        if func is torch.autograd.grad:
+            return self.gradient_of(**dict(zip(OF_GRAD, args, strict=False)) | kwargs)
+        if makes_leaf(name, args, kwargs) and not is_users(args[0]):
+            return self.leaf(args[0])
+        if kwargs.get("requires_grad") is True:
+            return self.leaf(self.seen(func, args, {**kwargs, "requires_grad": False}))
         if (asked := with_known_index(self.known, func, args, kwargs)) is not None:
             with self:
                 return asked()
@@ -128,7 +137,6 @@ class Recorder(TorchFunctionMode):
         refuse_special(operands, location)
         if operands and in_transform():  # functions that leave a transform have no tensors and must run
             raise trace_error(f"the step {TRANSFORMS.format(line=quoted(location))}", location)
-        name = function_name(func)
         if name in READS_VALUES and operands:
             try:
                 return self.known.read(func, args, kwargs)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.autograd_graph import edges_behind, leaves_of
+from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
-from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, OF_GRAD, as_list, writes_in_place
-from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEAF, LEFT, UPDATE, WRITTEN
+from aicf_mlir.frontend.inner_gradients import as_list
+from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes_in_place
 from aicf_mlir.frontend.loop_body.numbers import READ, Number
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
+from aicf_mlir.frontend.markers import BACKWARD, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.recorder import PLAIN, Recorder, function_name, is_same_view, memory_of, tensors
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
@@ -54,7 +55,6 @@ class GradientRecorder(Recorder):
         """Take `left`: True for each user's parameter if a call may find a gradient that another has left."""
         super().__init__()
         self._left = left
-        self._twins: dict[int, torch.Tensor] = {}
         self._may_be_left: dict[int, bool] = {}
         self._gradients: dict[int, torch.Tensor | None] = {}
         self._zeroed: dict[int, int] = {}
@@ -74,13 +74,11 @@ class GradientRecorder(Recorder):
 
     def begin(self, twins: Sequence[Twin], states: Sequence[Twin], given: Sequence[torch.Tensor]) -> None:
         """Trace with these parameters, the tensors that the body writes to, and the other tensors `given` to a call."""
-        self._twins = {id(own): traced for own, traced in (*twins, *states)}
+        self.twins = {id(own): traced for own, traced in (*twins, *states)}
         self.parameters = [own for own, _ in twins]
-        self._leaves = [traced for _, traced in twins]
+        self.made_leaves = [traced for _, traced in twins]
         """Parameters, and tensors that the body has made leaves; each has its number."""
-        self._numbers = {memory_of(traced): number for number, traced in enumerate(self._leaves)}
-        self._kept: list[torch.Tensor] = []
-        """Tensors that have a leaf in their place."""
+        self._numbers = {memory_of(traced): number for number, traced in enumerate(self.made_leaves)}
         self._replaced = ReplacedData([*(traced for _, traced in twins), *given])
         self._may_be_left = {id(traced): self._left.get(own, False) for own, traced in twins}
         self._requires = [(traced, traced.requires_grad) for _, traced in twins]
@@ -107,11 +105,11 @@ class GradientRecorder(Recorder):
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tracer's tensor that replaces the user's."""
-        return self._twins.get(id(tensor), tensor)
+        return self.twins.get(id(tensor), tensor)
 
     def never_left(self, own: torch.Tensor) -> bool:
         """True if no call leaves a gradient of a user's parameter: it ends with none or zeros, or never got one."""
-        traced = id(self._twins[id(own)])
+        traced = id(self.twins[id(own)])
         if traced not in self._given:
             return own.grad is None or self._gradients.get(traced, own) is None
         gradient = self._gradients[traced]
@@ -156,8 +154,8 @@ class GradientRecorder(Recorder):
 
     def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Handle a call as in every step; gradients of parameters are the trace's."""
-        args = self._traced(tuple(args))
-        named: dict[str, Any] = self._traced(dict(kwargs))
+        args = self.traced(tuple(args))
+        named: dict[str, Any] = self.traced(dict(kwargs))
         name = function_name(func)
         if name.startswith(FOREACH) and (each := one_by_one(name, func)) is not func:
             with self:
@@ -165,9 +163,7 @@ class GradientRecorder(Recorder):
         if writes_in_place(name) and args and type(args[0]) in PLAIN:
             raise WritesState(args[0])
         self._replaced.expect_apart(tensors((args, named)), None)
-        of_leaf = bool(args) and any(args[0] is leaf for leaf in self._leaves)
-        if func is torch.autograd.grad:
-            return self._grad(**dict(zip(OF_GRAD, args, strict=False)) | named)
+        of_leaf = bool(args) and any(args[0] is leaf for leaf in self.made_leaves)
         if name == "grad" and of_leaf:
             if getattr(func, "__name__", "") == "__get__":
                 return self.gradient(args[0])
@@ -194,17 +190,9 @@ class GradientRecorder(Recorder):
                 f"the loop body prints a tensor{quoted(location)}, which has no value while it is traced; return it",
                 location,
             )
-        if name.startswith("requires_grad"):
-            if of_leaf:
-                return func(*args, **named)
-            if args[1:] == (True,) or (
-                name == "requires_grad_" and len(args) == 1 and named.get("requires_grad", True)
-            ):
-                return self._leaf(args[0])
-        makes_leaf = named.get("requires_grad") is True
-        result = super().seen(func, args, named | ({"requires_grad": False} if makes_leaf else {}))
-        if makes_leaf:
-            return self._leaf(result)
+        if name.startswith("requires_grad") and of_leaf:
+            return func(*args, **named)
+        result = super().seen(func, args, named)
         if name == "zero_" and any(args[0] is gradient for gradient in self._gradients.values()):
             self._zeroed[id(args[0])] = args[0]._version
         return result
@@ -214,7 +202,7 @@ class GradientRecorder(Recorder):
         number = self._numbers.get(memory_of(operand))
         if number is None:
             return super().written_to(operand, how, location)
-        traced = self._leaves[number]
+        traced = self.made_leaves[number]
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             value = source.call_at(location, WRITTEN, traced, number)
             source.call_at(location, torch.Tensor.copy_, traced.detach(), value)
@@ -256,16 +244,12 @@ class GradientRecorder(Recorder):
         super().seen(torch.Tensor.copy_, (super().seen(torch.Tensor.detach, (tensor,), {}), value), {})
         self._replaced.add(tensor, value)
 
-    def _leaf(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a leaf that replaces a tensor that is none yet."""
-        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-            if tensor.requires_grad:
-                return tensor
-            leaf = source.call_at(source.here(), LEAF, tensor, len(self._leaves)).requires_grad_()
-        self._numbers[memory_of(leaf)] = len(self._leaves)
-        self._leaves.append(leaf)
-        self._twins[id(tensor)] = leaf
-        self._kept.append(tensor)
+    def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a leaf that replaces a tensor, with a number for writes to it."""
+        count = len(self.made_leaves)
+        leaf = super().leaf(tensor)
+        if len(self.made_leaves) > count:
+            self._numbers[memory_of(leaf)] = count
         return leaf
 
     def _backward(
@@ -282,10 +266,10 @@ class GradientRecorder(Recorder):
         location, outputs = source.here(), as_list(tensors)
         loss = self._loss(outputs, as_list(grad_tensors), create_graph, location)
         found = set(map(id, leaves_of(loss)))
-        wrt = [leaf for leaf in self._leaves if id(leaf) in found]
+        wrt = [leaf for leaf in self.made_leaves if id(leaf) in found]
         if inputs is not None:
             asked = as_list(inputs)
-            if not all(any(each is leaf for leaf in self._leaves) for each in asked):
+            if not all(any(each is leaf for leaf in self.made_leaves) for each in asked):
                 raise trace_error(
                     f"the loop body calls backward with inputs=… that are no leaves{quoted(location)}; use torch.autograd.grad",
                     location,
@@ -303,43 +287,14 @@ class GradientRecorder(Recorder):
                 else:
                     source.call_at(location, torch.Tensor.add_, before, gradient)
 
-    def _grad(
-        self,
-        outputs: Any,
-        inputs: Any,
-        grad_outputs: Any = None,
-        retain_graph: Any = None,
-        create_graph: bool = False,
-        only_inputs: bool = True,
-        allow_unused: bool | None = None,
-        is_grads_batched: bool = False,
-        materialize_grads: bool = False,
+    def gradient_of(
+        self, outputs: Any, inputs: Any, *given: Any, **named: Any
     ) -> tuple[torch.Tensor | None, ...]:
-        """Handle `torch.autograd.grad(…)`."""
-        del retain_graph, only_inputs
-        location, asked = source.here(), as_list(inputs)
-        if is_grads_batched:
-            raise trace_error(
-                f"the loop body takes batched gradients{quoted(location)}, which is not supported", location
-            )
-        loss = self._loss(as_list(outputs), as_list(grad_outputs), create_graph, location)
+        """Handle `torch.autograd.grad(…)`: what it is of is the loss, if no `backward()` says another one."""
+        found = super().gradient_of(outputs, inputs, *given, **named)
         if not self._has_backward:
-            self.loss = loss
-        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-            leaves, edges = set(map(id, leaves_of(loss))), set(edges_behind(loss))
-            reached = [id(each) in leaves or (each.grad_fn, each.output_nr) in edges for each in asked]
-            if not all(reached) and not (allow_unused or materialize_grads):
-                raise trace_error(
-                    f"what the loop body differentiates does not depend on one of the inputs{quoted(location)}; leave it out, or"
-                    " pass allow_unused=True",
-                    location,
-                )
-            wrt = [each for each, is_reached in zip(asked, reached, strict=True) if is_reached]
-            found = iter(source.call_at(location, BACKWARD, loss, wrt) if wrt else ())
-            return tuple(
-                next(found) if is_reached else torch.zeros_like(each) if materialize_grads else None
-                for each, is_reached in zip(asked, reached, strict=True)
-            )
+            (self.loss,) = as_list(outputs)[:1]
+        return found
 
     def _loss(
         self,
@@ -379,16 +334,6 @@ class GradientRecorder(Recorder):
             raise trace_error(f"the loss depends on no parameter{quoted(location)}", location)
         self.functions.expect_known(loss)
         return loss
-
-    def _traced(self, tree: Any) -> Any:
-        """Return nested tuples, lists and dictionaries with the tracer's parameters instead of the user's."""
-        if isinstance(tree, torch.Tensor):
-            return self.twin(tree)
-        if type(tree) in (tuple, list):
-            return type(tree)(map(self._traced, tree))
-        if type(tree) is dict:
-            return {key: self._traced(value) for key, value in cast(dict[Any, Any], tree).items()}
-        return tree
 
 
 def _asked_by_user() -> bool:

@@ -15,7 +15,7 @@ from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep, Update
 from aicf_mlir.frontend.importer import Importer
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
-from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEAF, LEFT, UPDATE, WRITTEN
+from aicf_mlir.frontend.markers import BACKWARD, LEAF, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.source import quoted, trace_error

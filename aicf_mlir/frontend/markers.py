@@ -1,0 +1,85 @@
+"""The ops in the graph of a step for torch's work outside it: gradients, leaves, and in a loop body updates and old gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_library: Any = torch.library.Library("aicf_train", "DEF")
+_library.define("backward(Tensor loss, Tensor[] wrt) -> Tensor[]")
+_library.define("update(Tensor[] params, Tensor[] grads) -> Tensor[]")
+_library.define("written(Tensor value, int number) -> Tensor")
+_library.define("leaf(Tensor value, int number) -> Tensor")
+_library.define("left(Tensor param) -> Tensor")
+_library.define(
+    "gradient(Tensor[] outputs, Tensor[] seeds, Tensor[] wrt, bool create_graph, bool retain_graph) -> Tensor[]"
+)
+
+
+def _like_all(_: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.empty_like(tensor) for tensor in tensors]
+
+
+def _updated(params: Sequence[torch.Tensor], _: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.empty_like(param) for param in params]
+
+
+def _leaf(value: torch.Tensor, _: int) -> torch.Tensor:
+    return torch.empty_like(value)
+
+
+def _like_wrt(_: Any, __: Any, wrt: Sequence[torch.Tensor], *flags: bool) -> list[torch.Tensor]:
+    return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in wrt]
+
+
+def _by_torch(
+    outputs: Sequence[torch.Tensor],
+    seeds: Sequence[torch.Tensor],
+    wrt: Sequence[torch.Tensor],
+    create_graph: bool,
+    retain_graph: bool,
+) -> list[torch.Tensor]:
+    """The gradients that torch itself computes, on tensors without values: its errors, and its graph of the results."""
+    if not any(output.requires_grad for output in outputs):
+        with torch._C._AutoDispatchBelowAutograd():  # pyright: ignore[reportPrivateUsage]
+            return list(GRADIENT(outputs, seeds, wrt, create_graph, retain_graph))
+    found = torch.autograd.grad(
+        outputs, wrt, seeds, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True
+    )
+    if any(gradient is None for gradient in found):
+        raise RuntimeError(UNDEFINED)
+    with torch.set_grad_enabled(create_graph):
+        return [torch.clone(gradient, memory_format=torch.contiguous_format) for gradient in found]
+
+
+UNDEFINED = "a gradient that torch leaves undefined though its input is used"
+
+for _name, _function in {
+    "backward": _like_all,
+    "update": _updated,
+    "written": _leaf,
+    "leaf": _leaf,
+    "left": torch.empty_like,
+    "gradient": _like_wrt,
+}.items():
+    _library.impl(_name, _function, "CompositeExplicitAutograd")
+    if _name != "gradient":
+        _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")  # their results are leaves
+_library.impl("gradient", _by_torch, "Autograd")
+
+_ops: Any = torch.ops.aicf_train
+
+GRADIENT: Any = _ops.gradient.default
+"""The gradients of outputs, times seeds, with respect to any tensors; a graph of them if it is to be created."""
+BACKWARD: Any = _ops.backward.default
+"""The gradients of a loss, one of each tensor."""
+UPDATE: Any = _ops.update.default
+"""Parameters after a step of their optimizer, with these gradients."""
+WRITTEN: Any = _ops.written.default
+"""The value that the body itself writes to the leaf of that number, mostly a parameter: from there on it is a leaf, too."""
+LEAF: Any = _ops.leaf.default
+"""A tensor that is a leaf from there on, as by `requires_grad_()`; its number follows the parameters' numbers."""
+LEFT: Any = _ops.left.default
+"""The gradient of a parameter that an earlier call has left."""

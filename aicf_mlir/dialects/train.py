@@ -37,6 +37,12 @@ from aicf_mlir.ir.registry import Operand, segments
 from aicf_mlir.ir.segments import parse_segments, print_segments
 from aicf_mlir.ir.tensor_op import SEGMENT_SIZES, TensorOp, shape_of, tensor_type
 
+TRAINED = "aicf.trained"
+"""The attribute of a function that takes gradients inside: the parameters to which torch gives a gradient of the loss, by name.
+
+The derivative of another one, or that of a gradient, may be 0 without torch computing it: the parameter then has no gradient.
+"""
+
 CUT = NotDifferentiable("what it gives is a constant to every gradient, as in torch")
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch.fx import Node
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.shape import MOST_EXACT
-from aicf_mlir.dialects.train import GradientOp, InputOp
+from aicf_mlir.dialects.train import TRAINED, BackwardOp, GradientOp, InputOp
 from aicf_mlir.frontend.bindings import Binding, Bindings
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.emitter import GRADIENT_LEAVES, Emitter, tensor_type
@@ -30,7 +30,7 @@ from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import is_supported, stored
 from aicf_mlir.ir.locations import location_attribute
 from aicf_mlir.ir.names import name_gradient
-from aicf_mlir.ir.signature import STATUS_LABEL, STATUS_TYPE, Label, set_results
+from aicf_mlir.ir.signature import STATUS_LABEL, STATUS_TYPE, Label, set_results, steps
 
 
 class Importer(NodeImporter):
@@ -114,13 +114,22 @@ class Importer(NodeImporter):
         updates = [self._update(update) for update in self._exported.updates]
         module = self._function(loss, outputs, [*updates, *self._next_random(), *self._gathered()])
         self._mark_differentiated()
+        if self._differentiated:
+            names = [
+                StringAttr(binding.name)
+                for node, binding in self._bindings.arguments.items()
+                if binding.role == "param" and node.name in self._exported.trained
+            ]
+            (function,) = steps(module)
+            function.attributes[TRAINED] = ArrayAttr(names)
         return module
 
     def _import_nodes(self) -> None:
         for node in self._exported.program.graph.nodes:
             if node.op == "call_function" and node in self._exported.live:
                 self.emit_node(node)
-        self.loss_has_gradient = self._exported.result in self._carriers
+        carries = self._exported.result in self._carriers
+        self.loss_has_gradient = carries and (not self._differentiated or bool(self._exported.trained))
 
     def emit_node(self, node: Node) -> None:
         if node.target not in (ARRIVING, CUSTOM_GRADIENT, GRADIENT, LEAF):
@@ -128,7 +137,9 @@ class Importer(NodeImporter):
             return
         self._emit.location = self._exported.location(node)
         if node.target is LEAF:
-            self._values[node] = self._emit.insert(nn.DetachOp(self._value(cast(Node, node.args[0]))))
+            of = self._value(cast(Node, node.args[0]))
+            self._values[node] = leaf = self._emit.insert(nn.DetachOp(of))
+            leaf.name_hint = f"{of.name_hint}.leaf"
             return
         if node.target is GRADIENT:
             self._gradients_of(node)
@@ -156,13 +167,38 @@ class Importer(NodeImporter):
         of, by, to = ([self._value(each) for each in nodes] for nodes in (outputs, seeds, wrt))
         if any(self._emit.is_inside(value) for value in (*of, *by, *to)):
             raise trace_error("the backward of an autograd function takes a gradient", self._emit.location)
-        found = self._emit.insert_all(GradientOp(of, by, to, create_graph))
-        for value, gradient in zip(to, found, strict=True):
-            name_gradient(gradient, value)
-        self._values[node] = tuple(found)
-        self._differentiated.update(dict.fromkeys(to))
+        self._values[node] = self._summed(
+            self._differentiable(of, to), lambda wrt: GradientOp(of, by, wrt, create_graph)
+        )
         if create_graph and any(each in self._carriers for each in node.all_input_nodes):
             self._carriers.add(node)
+
+    def _differentiable(
+        self, of: Sequence[SSAValue], wrt: Sequence[SSAValue]
+    ) -> Sequence[Sequence[SSAValue]]:
+        """Return the values whose gradients together are that of each tensor: itself."""
+        del of
+        return [[value] for value in wrt]
+
+    def _summed(
+        self,
+        of_each: Sequence[Sequence[SSAValue]],
+        make: Callable[[Sequence[SSAValue]], BackwardOp | GradientOp],
+    ) -> tuple[SSAValue, ...]:
+        """Return one gradient for each list of values: the sum of theirs."""
+        wrt = [value for values in of_each for value in values]
+        found = iter(self._emit.insert_all(make(wrt)))
+        self._differentiated.update(dict.fromkeys(wrt))
+        gradients: list[SSAValue] = []
+        for values in of_each:
+            parts = [next(found) for _ in values]
+            for part, value in zip(parts, values, strict=True):
+                name_gradient(part, value)
+            total = parts[0]
+            for part in parts[1:]:
+                total = self._emit.insert(nn.AddOp(total, part))
+            gradients.append(total)
+        return tuple(gradients)
 
     def _mark_differentiated(self) -> None:
         """Mark the values with respect to which gradients are taken: another value that is computed alike is not this one."""

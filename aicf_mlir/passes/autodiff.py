@@ -9,14 +9,15 @@ from typing import NoReturn
 from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp, TensorType, UnknownLoc, f32
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, TensorType, UnknownLoc, f32
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.train import BackwardOp, GradientOp, InputOp, UpdateOp
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER
+from aicf_mlir.dialects.train import TRAINED, BackwardOp, GradientOp, InputOp, UpdateOp
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.interfaces import (
     DifferentiableInPartsInterface,
@@ -75,7 +76,7 @@ def differentiate(function: func.FuncOp, scaled: bool = False) -> None:
     for op in asked:
         if isinstance(op, GradientOp) and is_true(op.create_graph):
             replace_by_gradients(op)
-    if not any(isinstance(op, BackwardOp) for op in asked):
+    if not updates_itself(function):
         differentiate_loss(function, scaled)
     elif scaled:
         refuse(
@@ -89,6 +90,12 @@ def differentiate(function: func.FuncOp, scaled: bool = False) -> None:
             Rewriter.replace_op(op, [], [op.x])
         elif isinstance(op, nn.CustomGradientOp):
             Rewriter.replace_op(op, [], op.of)
+
+
+def updates_itself(function: func.FuncOp) -> bool:
+    """True for a loop body: it takes the gradients of its losses, and updates parameters, itself."""
+    asks = any(isinstance(op, (BackwardOp, UpdateOp)) for op in function.body.block.ops)
+    return asks or function.attributes.get(OPTIMIZER) == ArrayAttr([])
 
 
 def replace_by_gradients(op: BackwardOp | GradientOp) -> None:
@@ -121,9 +128,12 @@ def differentiate_loss(function: func.FuncOp, scaled: bool) -> None:
         for argument, label in zip(function.args, argument_labels(function), strict=True)
         if label.role == "param"
     ]
+    trained = function.attributes.pop(TRAINED, None)
+    if isinstance(trained, ArrayAttr):
+        params = [(argument, label) for argument, label in params if StringAttr(label.name) in trained]
     forward = list(function.body.block.ops)[:-1]
     active = values_depending_on([argument for argument, _ in params], forward)
-    if loss not in active:
+    if loss not in active and trained is None:
         refuse(
             function, f'the loss of @{function.sym_name.data} depends on no argument with aicf.role = "param"'
         )
@@ -134,7 +144,10 @@ def differentiate_loss(function: func.FuncOp, scaled: bool) -> None:
     backward.run(forward, [loss], None if scale is None else [scale])
     results = list(zip(return_op(function).operands, labels, strict=True))
     for argument, label in params:
-        if (gradient := backward.cotangents.get(argument)) is not None:
+        gradient = backward.cotangents.get(argument)
+        if gradient is None and trained is not None:
+            gradient = backward.insert(nn.ConstantOp(0.0, tensor_type(argument)))
+        if gradient is not None:
             results.append((gradient, Label("grad", label.name)))
             name_gradient(gradient, argument)
     set_results(function, results)

@@ -21,7 +21,6 @@ from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.unsupported import op_name
 from aicf_mlir.ir.locations import SourceLocation
-from aicf_mlir.ir.names import name_gradient
 from aicf_mlir.ir.signature import Label
 
 WITHOUT_VALUE = tuple(
@@ -94,9 +93,15 @@ class LoopImporter(Importer):
             self._carriers.add(node)
 
     def _gradients(self, loss: Node, wrt: Sequence[Node]) -> tuple[SSAValue, ...]:
-        """Return one gradient for each parameter: the sum over its values, if the loss was computed across an update."""
-        value = self._value(loss)
-        reached = _behind(value)
+        """Return one gradient for each parameter."""
+        value, now = self._value(loss), [self._value(node) for node in wrt]
+        return self._summed(self._differentiable([value], now), lambda asked: BackwardOp(value, asked))
+
+    def _differentiable(
+        self, of: Sequence[SSAValue], wrt: Sequence[SSAValue]
+    ) -> Sequence[Sequence[SSAValue]]:
+        """Return all values of each parameter that are reached: more than one if the loss was computed across an update."""
+        reached = _behind(of)
         if (
             stale := next((self._overwritten[each] for each in self._overwritten if each in reached), None)
         ) is not None:
@@ -105,23 +110,10 @@ class LoopImporter(Importer):
                 f"{quoted(self._emit.location)}: torch's gradient would mix both values; call backward() before the write",
                 self._emit.location,
             )
-        now = [self._value(node) for node in wrt]
-        of_each = [
-            [version for version in self._versions_of(current) if version in reached] or [current]
-            for current in now
+        return [
+            [version for version in self._versions_of(value) if version in reached] or [value]
+            for value in wrt
         ]
-        asked = [version for versions in of_each for version in versions]
-        found = iter(self._insert(BackwardOp(value, asked)))
-        gradients: list[SSAValue] = []
-        for versions in of_each:
-            parts = [next(found) for _ in versions]
-            for part, version in zip(parts, versions, strict=True):
-                name_gradient(part, version)
-            total = parts[0]
-            for part in parts[1:]:
-                total = self._emit.insert(nn.AddOp(total, part))
-            gradients.append(total)
-        return tuple(gradients)
 
     def _updates(self, params: Sequence[Node], grads: Sequence[Node]) -> tuple[SSAValue, ...]:
         before = [self._value(node) for node in params]
@@ -162,11 +154,11 @@ class LoopImporter(Importer):
         return self._value(update.value), Label("update", binding.name, target_role=binding.role)
 
 
-def _behind(value: SSAValue) -> set[SSAValue]:
-    """Return a value and the values that its gradient reaches, up to the parameters; an optimizer's result for one
-    counts as one.
+def _behind(values: Sequence[SSAValue]) -> set[SSAValue]:
+    """Return values and those that their gradients reach, up to the parameters; an optimizer's result for one counts as
+    one.
     """
-    found, pending = set[SSAValue](), [value]
+    found, pending = set[SSAValue](), [*values]
     while pending:
         each = pending.pop()
         if each in found:

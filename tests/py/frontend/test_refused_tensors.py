@@ -252,20 +252,6 @@ FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
         r"a transform of torch\.func",
     ),
     "forward mode": (forward_mode, "forward-mode differentiation"),
-    "autograd.grad": (
-        lambda m, b: torch.autograd.grad(m(b["x"]).sum(), m.weight, create_graph=True)[0].square().mean(),
-        r"takes a gradient \(torch\.autograd\.grad\)",
-    ),
-    "gradient penalty": (
-        lambda m, b: torch.autograd.grad(m(x := b["x"].clone().requires_grad_()).sum(), x, create_graph=True)[
-            0
-        ].mean(),
-        r"takes a gradient \(torch\.autograd\.grad\)",
-    ),
-    "jacobian": (
-        lambda m, b: torch.autograd.functional.jacobian(m, b["x"], create_graph=True).mean(),
-        r"takes a gradient",
-    ),
     "backward": (lambda m, b: m(b["x"]).mean().backward(), r"calls `backward\(\)`"),
     "autograd.backward": (lambda m, b: torch.autograd.backward(m(b["x"]).mean()), r"calls `backward\(\)`"),
 }

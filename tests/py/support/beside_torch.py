@@ -32,7 +32,7 @@ def losses_of_torch(
     losses: list[torch.Tensor] = []
     for _ in range(steps):
         optimizer.zero_grad()
-        value = loss(model, batch)
+        value = loss(model, {name: tensor.detach() for name, tensor in batch.items()})
         value.backward()
         optimizer.step()
         losses.append(value.detach())

@@ -83,6 +83,8 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
         ]
         run.parameters = {memory_of(value) for value in values if is_differentiable(value)}
         returned = cast(Sequence[Node], run.graph(module, values))
+        if run.takes and not run.asks:
+            run.expect_kept(returned[0])
     run.backwards.expect_same(None if run.asks else run.values[returned[0]], run.writes)
     _cut_loss(exported, run, returned[0])
     leaves = leaves_of(run.values[returned[0]]) if not run.asks else ()
@@ -133,6 +135,8 @@ class _Run:
     """
     asks: bool = False
     """True if the graph asks for gradients itself, as a loop body does."""
+    takes: bool = False
+    """True if the graph computes with gradients that it takes itself."""
     hidden: set[object] = field(default_factory=set[object])
     """The memory that ops have written to without declaring it in their schema."""
     updated: set[object] = field(default_factory=set[object])
@@ -160,6 +164,16 @@ class _Run:
                 self._expect_same(node)
                 self._cut_result(node)
         raise TypeError("a graph without an output")
+
+    def expect_kept(self, loss: Node) -> None:
+        """Raise torch's own error if the loss needs a part of the graph that a gradient in the step has freed."""
+        value = self.values[loss]
+        if not value.requires_grad:
+            return
+        try:
+            torch.autograd.grad(value, leaves_of(value), allow_unused=True)
+        except RuntimeError as error:
+            raise explained(error, self.exported.location(loss)) from error
 
     def define(self, node: Node, value: Any) -> None:
         """Set the value of a node to the current one."""
@@ -202,6 +216,7 @@ class _Run:
         if op is CUSTOM_GRADIENT:
             self._saw(node, args[3], set())
         if op is GRADIENT:
+            self.takes = True
             for output in args[0]:
                 self.backwards.expect_same(output, self.writes)
         made = op(*args, **kwargs)

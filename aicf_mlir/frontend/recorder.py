@@ -125,7 +125,8 @@ class Recorder(InnerGradients, TorchFunctionMode):
         name = function_name(func)
         if func is torch.autograd.grad:
             return self.gradient_of(**dict(zip(OF_GRAD, args, strict=False)) | kwargs)
-        if makes_leaf(name, args, kwargs) and not is_users(args[0]):
+        if makes_leaf(name, args, kwargs):
+            self.captured.update({id(each): each for each in args if is_users(each)})
             return self.leaf(args[0])
         if kwargs.get("requires_grad") is True:
             return self.leaf(self.seen(func, args, {**kwargs, "requires_grad": False}))

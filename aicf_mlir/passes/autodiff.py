@@ -59,24 +59,28 @@ class AutodiffPass(ModulePass):
 
     Options:
       scaled: differentiate the loss times a number, the new last argument, buffer "loss_scale", of f32
+      inner: replace each train.gradient, and append no gradient: for a function that is not trained
     """
 
     name = "autodiff"
 
     scaled: bool = False
+    inner: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in steps(op):
-            differentiate(function, self.scaled)
+            differentiate(function, self.scaled, self.inner)
 
 
-def differentiate(function: func.FuncOp, scaled: bool = False) -> None:
+def differentiate(function: func.FuncOp, scaled: bool = False, inner: bool = False) -> None:
     """Append the gradients to the results of one function; or put them where it requests them, as a loop body does."""
     asked = [op for op in function.body.block.ops if isinstance(op, (BackwardOp, GradientOp))]
     for op in asked:
         if isinstance(op, GradientOp) and is_true(op.create_graph):
             replace_by_gradients(op)
-    if not updates_itself(function):
+    if inner:
+        function.attributes.pop(TRAINED, None)
+    elif not updates_itself(function):
         differentiate_loss(function, scaled)
     elif scaled:
         refuse(

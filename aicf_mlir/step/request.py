@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, ParamGroup, parse_groups
+from aicf_mlir.dialects.train import GradientOp
 from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.model import check_dtype, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
@@ -21,6 +22,7 @@ from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.structure import Batch, expect_one
 from aicf_mlir.host.garbage import cycles_collected
 from aicf_mlir.ir.signature import result_labels, steps
+from aicf_mlir.passes.pipeline import parse_passes, run_passes
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.devices import usable_device
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
@@ -222,6 +224,8 @@ class Request:
         first = "nn"
         if not self.trains:  # lowered unchanged: neither differentiated nor updated
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)
+            if any(isinstance(op, GradientOp) for op in traced.module.walk()):
+                run_passes(context, traced.module, parse_passes("autodiff{inner}"))
             first = "lowered"
         run_stages(traced.module, context, target=target, first=first, after_each=stages, options=options)
         return stages

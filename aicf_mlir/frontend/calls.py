@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.batched import is_batched
 from aicf_mlir.frontend.contents import content
 from aicf_mlir.frontend.known_values import CONSTANT
 from aicf_mlir.frontend.recorder import PLAIN, function_name, tensors
@@ -72,7 +73,7 @@ class Calls(TorchFunctionMode):
         if is_a(value, torch.Tensor):
             if hasattr(value, CONSTANT):
                 return content(value)
-            if type(value) in PLAIN and id(value) not in self._known:
+            if type(value) in PLAIN and not is_batched(value) and id(value) not in self._known:
                 self._known[id(value)] = value, ("real", id(value))
             _, name = self._known.setdefault(id(value), (value, ("met", len(self._known))))
             return name

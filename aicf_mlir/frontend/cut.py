@@ -13,6 +13,8 @@ import torch
 _library: Any = torch.library.Library("aicf", "DEF")
 _library.define("cut(Tensor self) -> Tensor")
 _library.impl("cut", torch.clone, "CompositeExplicitAutograd")
+_registry: Any = torch.library
+_registry.register_vmap("aicf::cut", lambda info, dims, x: (CUT(x), dims[0]), lib=_library)
 
 _ops: Any = torch.ops.aicf
 

@@ -32,6 +32,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.backwards import Backwards
+from aicf_mlir.frontend.batched import unbatched
 from aicf_mlir.frontend.composites import BLOCK as AUTOCAST
 from aicf_mlir.frontend.composites import typed_by_autocast
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
@@ -103,7 +104,7 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
 def _cut_loss(exported: ExportedStep, run: _Run, loss: Node) -> None:
     """Cut the loss if torch gives it no gradient, and make the signature name the current results."""
     output = exported.program.graph.output_node()
-    if not run.values[loss].requires_grad and (cut := run.without_gradient(output, loss)) is not loss:
+    if not run.value(loss).requires_grad and (cut := run.without_gradient(output, loss)) is not loss:
         output.replace_input_with(loss, cut)
         exported.program.graph_module.recompile()
     results = cast(Sequence[Any], output.args[0])
@@ -165,9 +166,14 @@ class _Run:
                 self._cut_result(node)
         raise TypeError("a graph without an output")
 
+    def value(self, node: Node) -> Any:
+        """The current value of a node; inside of vmap the tensor with all rows."""
+        value = self.values[node]
+        return unbatched(value) if isinstance(value, torch.Tensor) else value
+
     def expect_kept(self, loss: Node) -> None:
         """Raise torch's own error if the loss needs a part of the graph that a gradient in the step has freed."""
-        value = self.values[loss]
+        value = self.value(loss)
         if not value.requires_grad:
             return
         try:
@@ -179,6 +185,7 @@ class _Run:
         """Set the value of a node to the current one."""
         self.values[node] = value
         if isinstance(value, torch.Tensor):
+            value = unbatched(value)
             memory = memory_of(value)
             self.made[node] = self.writes.get(memory, 0)
             if value.requires_grad:
@@ -234,7 +241,7 @@ class _Run:
 
     def _op(self, node: Node, op: Any, args: Any, kwargs: Any) -> Any:
         operands = list(tensors((args, kwargs)))
-        written = list(written_operands(op, args, kwargs))
+        written = list(map(unbatched, written_operands(op, args, kwargs)))
         own = {memory_of(tensor) for tensor in written}
         had_gradient = {id(operand): operand.requires_grad for operand in operands}
         before = [(t, t._version, t.grad_fn) for memory in own for t in self.held.get(memory, ())]
@@ -277,7 +284,9 @@ class _Run:
         """
         if isinstance(made, (list, tuple)):
             return [self._without_loose_ends(each, operands) for each in cast(Sequence[Any], made)]
-        is_new = isinstance(made, torch.Tensor) and not any(made is operand for operand in operands)
+        is_new = isinstance(made, torch.Tensor) and not any(
+            unbatched(made) is operand for operand in operands
+        )
         if not is_new or not made.requires_grad or made.grad_fn is not None:
             return made
         made = made.detach()
@@ -294,7 +303,7 @@ class _Run:
         if traced.requires_grad == value.requires_grad:
             return
         if traced.requires_grad:
-            if any(id(self.values[operand]) in self.loose for operand in (node, *node.all_input_nodes)):
+            if any(id(self.value(operand)) in self.loose for operand in (node, *node.all_input_nodes)):
                 self.loose.add(id(value))
                 return
             if self.exported.recorder.leaves:
@@ -319,14 +328,14 @@ class _Run:
         """Make an op read cuts of these operands, except memory that it writes to or that its results share."""
         cut = {id(operand) for operand in operands if memory_of(operand) not in kept}
         for operand in node.all_input_nodes:
-            if id(self.values[operand]) not in cut:
+            if id(self.value(operand)) not in cut:
                 continue
             if (read := self.without_gradient(node, operand)) is not operand:
                 node.replace_input_with(operand, read)
 
     def without_gradient(self, reader: Node, node: Node) -> Node:
         """Return a cut of the value of `node` before `reader`; `node` itself if it carries no gradient."""
-        value = self.values[node]
+        value = self.value(node)
         memory = memory_of(value)
         if not value.is_floating_point() or memory not in self.held:
             return node
@@ -338,7 +347,7 @@ class _Run:
 
     def _cut_result(self, node: Node) -> None:
         """Make readers of a result read a cut of it, if it has no gradient."""
-        value = self.values[node]
+        value = self.value(node)
         if isinstance(value, torch.Tensor) and id(value) in self.fresh:
             cut = self._insert(following(node), node)
             node.replace_all_uses_with(cut, lambda user: user is not cut)

@@ -70,6 +70,7 @@ for _name, _function in {
 _library.impl("gradient", _by_torch, "Autograd")
 
 _ops: Any = torch.ops.aicf_train
+_registry: Any = torch.library
 
 GRADIENT: Any = _ops.gradient.default
 """The gradients of outputs, times seeds, with respect to any tensors; a graph of them if it is to be created."""
@@ -83,3 +84,69 @@ LEAF: Any = _ops.leaf.default
 """A tensor that is a leaf from there on, as by `requires_grad_()`; its number follows the parameters' numbers."""
 LEFT: Any = _ops.left.default
 """The gradient of a parameter that an earlier call has left."""
+
+
+def _at_front(tensors: Sequence[torch.Tensor], dims: Sequence[int | None], rows: int) -> list[torch.Tensor]:
+    """Return tensors with all rows of vmap in the first dimension."""
+    return [
+        tensor.expand(rows, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        for tensor, dim in zip(tensors, dims, strict=True)
+    ]
+
+
+def _batched_gradient(
+    info: Any,
+    dims: Any,
+    outputs: Sequence[torch.Tensor],
+    seeds: Sequence[torch.Tensor],
+    wrt: Sequence[torch.Tensor],
+    create_graph: bool,
+    retain_graph: bool,
+) -> tuple[list[torch.Tensor], list[int]]:
+    """Return the gradients of all rows: each row of the outputs depends on its own row alone of what differs from row to row."""
+    of, by, to = dims[:3]
+    rows: int = info.batch_size
+    if any(dim is None for dim in to):
+        return _row_by_row(dims, rows, outputs, seeds, wrt, create_graph, retain_graph)
+    given = _at_front(outputs, of, rows), _at_front(seeds, by, rows)
+    found = GRADIENT(*given, list(wrt), create_graph, retain_graph)
+    return list(found), list(to)
+
+
+def _row_by_row(
+    dims: Any,
+    rows: int,
+    outputs: Sequence[torch.Tensor],
+    seeds: Sequence[torch.Tensor],
+    wrt: Sequence[torch.Tensor],
+    create_graph: bool,
+    retain_graph: bool,
+) -> tuple[list[torch.Tensor], list[int]]:
+    """Return the gradient of each row with respect to tensors that all rows share."""
+
+    def row(tensors: Sequence[torch.Tensor], places: Sequence[int | None], number: int) -> list[torch.Tensor]:
+        return [t if dim is None else t.select(dim, number) for t, dim in zip(tensors, places, strict=True)]
+
+    each = [
+        GRADIENT(
+            row(outputs, dims[0], number),
+            row(seeds, dims[1], number),
+            list(wrt),
+            create_graph,
+            retain_graph or number < rows - 1,
+        )
+        for number in range(rows)
+    ]
+    found = [
+        torch.stack([gradients[place] for gradients in each])
+        if dim is None
+        else torch.stack([gradients[place] for gradients in each]).sum(0)
+        for place, dim in enumerate(dims[2])
+    ]
+    return found, [0 if dim is None else dim for dim in dims[2]]
+
+
+_registry.register_vmap(
+    "aicf_train::leaf", lambda info, dims, x, number: (LEAF(x, number), dims[0]), lib=_library
+)
+_registry.register_vmap("aicf_train::gradient", _batched_gradient, lib=_library)

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map_only  # pyright: ignore[reportUnknownVa
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.assertions import passed
+from aicf_mlir.frontend.batched import is_batched, unbatched
 from aicf_mlir.frontend.drawn import refuse_generator
 from aicf_mlir.frontend.functions import Functions
 from aicf_mlir.frontend.inner_gradients import OF_GRAD, InnerGradients, makes_leaf
@@ -220,7 +221,7 @@ class Recorder(InnerGradients, TorchFunctionMode):
 
 def is_users(tensor: torch.Tensor) -> bool:
     """True if it is a real tensor of the user's."""
-    return type(tensor) in PLAIN and not hasattr(tensor, CONSTANT)
+    return type(tensor) in PLAIN and not is_batched(tensor) and not hasattr(tensor, CONSTANT)
 
 
 def function_name(func: Callable[..., Any]) -> str:
@@ -240,7 +241,7 @@ def memory_of(tensor: torch.Tensor) -> object:
     """Return a key that is equal for two dense tensors that are views of the same memory."""
     if tensor.layout is not torch.strided:  # it has no block of memory, and is refused where it is read
         return id(tensor)
-    storage: Any = tensor.untyped_storage()
+    storage: Any = unbatched(tensor).untyped_storage()
     return storage._cdata
 
 
@@ -253,9 +254,9 @@ def is_same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def tensors(tree: object) -> Iterator[torch.Tensor]:
-    """Every tensor in nested tuples, lists and dictionaries."""
+    """Every tensor in nested tuples, lists and dictionaries; for one inside of vmap the tensor with all rows."""
     if is_a(tree, torch.Tensor):
-        yield tree
+        yield unbatched(tree)
     elif not is_plain(tree):
         for _, each in members(tree) or ():
             yield from tensors(each)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-import torch
 from torch.autograd import forward_ad
 
+from aicf_mlir.frontend.batched import only_batches
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -38,10 +37,9 @@ EXPLANATIONS: tuple[tuple[str, str], ...] = (
 
 
 def in_transform() -> bool:
-    """True if a transform of torch.func or forward-mode differentiation is running; torch has no public name."""
-    functorch: Any = vars(torch._C)["_functorch"]  # pyright: ignore[reportPrivateUsage]
+    """True if a transform of torch.func other than vmap or forward-mode differentiation is running; torch has no public name."""
     level: int = vars(forward_ad).get("_current_level", -1)
-    return bool(functorch.maybe_current_level()) or level >= 0
+    return level >= 0 or not only_batches()
 
 
 def explained(error: Exception, location: SourceLocation | None) -> Exception:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
 
 FUNCTORCH: Any = vars(torch._C)["_functorch"]  # pyright: ignore[reportPrivateUsage]
 """Torch's own functions on them; there are no public ones."""
+
+
+ADD_ROWS: Any = import_module("torch._functorch.predispatch")._add_batch_dim
+"""As torch.vmap does it, so that it is traced."""
 
 
 def is_batched(tensor: torch.Tensor) -> bool:
@@ -27,3 +34,35 @@ def only_batches() -> bool:
     if not FUNCTORCH.maybe_current_level():
         return True
     return all(each.key() == FUNCTORCH.TransformType.Vmap for each in FUNCTORCH.get_interpreter_stack())
+
+
+@contextmanager
+def levels_restored() -> Generator[None]:
+    """End the levels of vmap that an error inside has left open."""
+    level: int | None = FUNCTORCH.maybe_current_level()
+    try:
+        yield
+    finally:
+        while FUNCTORCH.maybe_current_level() != level:
+            FUNCTORCH._vmap_decrement_nesting()
+
+
+def at_this_level(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that all rows of the running vmap share as one of each row, which has a gradient of its own."""
+    level = FUNCTORCH.maybe_current_level()
+    if not level or not only_batches() or FUNCTORCH.maybe_get_level(tensor) == level:
+        return tensor
+    running = FUNCTORCH.peek_interpreter_stack()  # the pointer to it does not keep it
+    rows: int = FUNCTORCH.CVmapInterpreterPtr(running).batchSize()
+    return ADD_ROWS(tensor.unsqueeze(0).expand(rows, *tensor.shape), 0, level)
+
+
+def made_leaf(tensor: torch.Tensor) -> torch.Tensor:
+    """Make a new tensor a leaf with a gradient, inside of vmap too."""
+    allowed: bool = FUNCTORCH.get_inplace_requires_grad_allowed()
+    FUNCTORCH.set_inplace_requires_grad_allowed(True)
+    try:
+        unbatched(tensor).requires_grad_()
+    finally:
+        FUNCTORCH.set_inplace_requires_grad_allowed(allowed)
+    return tensor

@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import grad_modes, source
+from aicf_mlir.frontend.batched import levels_restored
 from aicf_mlir.frontend.calls import Calls, first_difference
 from aicf_mlir.frontend.carried import FAR, Carried, put_back, put_forth
 from aicf_mlir.frontend.composites import seen_by_autocast, typed_by_autocast
@@ -174,6 +175,7 @@ def _call(step: StepModule, specs: Mapping[str, TensorSpec], sought: int | None 
     again = step.anew()
     try:
         with (
+            levels_restored(),
             again.restored(),
             _without_graph(again, specs) as (call, written, *given),
             (made := Calls(chain(*given), sought)),
@@ -197,6 +199,7 @@ def _program(
         with (
             quiet(),
             without_mask_hints(),
+            levels_restored(),
             typed_by_autocast(),
             grad_modes.noted(),
             step.restored(),
@@ -281,7 +284,7 @@ def is_functional(program: ExportedProgram) -> bool:
 def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> ExportedProgram:
     """Return `program` without mutation, and with the given ops replaced by their decompositions."""
     try:
-        with quiet(), seen_by_autocast(program), made_ready():
+        with quiet(), seen_by_autocast(program), made_ready(), levels_restored():
             return program.run_decompositions(decompositions)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:
         raise explained(error, source.here()) from error

@@ -32,7 +32,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.backwards import Backwards
-from aicf_mlir.frontend.batched import unbatched
+from aicf_mlir.frontend.batched import levels_restored, made_leaf, unbatched
 from aicf_mlir.frontend.composites import BLOCK as AUTOCAST
 from aicf_mlir.frontend.composites import typed_by_autocast
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
@@ -75,7 +75,13 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
     required = exported.requiring_gradient
     run = _Run(exported)
     with ExitStack() as stack:
-        managers: tuple[Any, ...] = (quiet(), typed_by_autocast(), enable_python_dispatcher(), fake_mode)
+        managers: tuple[Any, ...] = (
+            quiet(),
+            typed_by_autocast(),
+            levels_restored(),
+            enable_python_dispatcher(),
+            fake_mode,
+        )
         for manager in managers:
             stack.enter_context(manager)
         values = [
@@ -231,7 +237,7 @@ class _Run:
             self.asks = True
             self.backwards.expect_same(args[0], self.writes)
         if str(op) == LEAF:
-            made.requires_grad_()
+            made_leaf(made)
             self.parameters.add(memory_of(made))
         if str(op) in NEW_VALUES:
             self.updated.update(map(memory_of, tensors(made)))
@@ -352,7 +358,7 @@ class _Run:
             cut = self._insert(following(node), node)
             node.replace_all_uses_with(cut, lambda user: user is not cut)
             self.fresh.remove(id(value))
-            self.define(cut, value)
+            self.define(cut, self.values[node])
 
     def _insert(self, before: Node, node: Node) -> Node:
         with node.graph.inserting_before(before):

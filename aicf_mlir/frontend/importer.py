@@ -20,7 +20,7 @@ from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.emitter import GRADIENT_LEAVES, Emitter, tensor_type
 from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep, Update
-from aicf_mlir.frontend.markers import GRADIENT, LEAF
+from aicf_mlir.frontend.markers import GRADIENT, INPUT, LEAF
 from aicf_mlir.frontend.metrics import COUNT, KINDS, Metrics
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.node_importer import NodeImporter
@@ -63,8 +63,10 @@ class Importer(NodeImporter):
         self._labels: list[DictionaryAttr] = []
         self._regions: dict[int, Block] = {}
         """The block with the ops of a function's own backward, by the function's number."""
-        self._differentiated: dict[SSAValue, None] = {}
-        """The values with respect to which the step takes gradients."""
+        gradients = exported.program.graph.find_nodes(op="call_function", target=GRADIENT)
+        self._takes_gradients = bool(gradients)
+        self._differentiated = {node for each in gradients for node in cast(list[Node], each.args[2])}
+        """The nodes with respect to which the step takes gradients."""
         self._values |= bindings.literals
         self._carriers |= {node for node, binding in bindings.arguments.items() if binding.role == "param"}
         self._add_inputs(inputs)
@@ -113,8 +115,7 @@ class Importer(NodeImporter):
         outputs = [self._output(name, node) for name, node in self._exported.outputs.items()]
         updates = [self._update(update) for update in self._exported.updates]
         module = self._function(loss, outputs, [*updates, *self._next_random(), *self._gathered()])
-        self._mark_differentiated()
-        if self._differentiated:
+        if self._takes_gradients:
             names = [
                 StringAttr(binding.name)
                 for node, binding in self._bindings.arguments.items()
@@ -128,18 +129,25 @@ class Importer(NodeImporter):
         for node in self._exported.program.graph.nodes:
             if node.op == "call_function" and node in self._exported.live:
                 self.emit_node(node)
+                if node in self._differentiated:
+                    self._mark_differentiated(node)
         carries = self._exported.result in self._carriers
-        self.loss_has_gradient = carries and (not self._differentiated or bool(self._exported.trained))
+        self.loss_has_gradient = carries and (not self._takes_gradients or bool(self._exported.trained))
 
     def emit_node(self, node: Node) -> None:
-        if node.target not in (ARRIVING, CUSTOM_GRADIENT, GRADIENT, LEAF):
+        if node.target not in (ARRIVING, CUSTOM_GRADIENT, GRADIENT, INPUT, LEAF):
             super().emit_node(node)
             return
         self._emit.location = self._exported.location(node)
-        if node.target is LEAF:
+        if node.target in (LEAF, INPUT):
             of = self._value(cast(Node, node.args[0]))
-            self._values[node] = leaf = self._emit.insert(nn.DetachOp(of))
-            leaf.name_hint = f"{of.name_hint}.leaf"
+            (made,) = self._emit.insert_all(
+                InputOp(of if node.target is INPUT else self._emit.insert(nn.DetachOp(of)))
+            )
+            made.name_hint = f"{of.name_hint}.input"
+            self._values[node] = made
+            if node.target is INPUT and node.args[0] in self._carriers:
+                self._carriers.add(node)
             return
         if node.target is GRADIENT:
             self._gradients_of(node)
@@ -188,7 +196,6 @@ class Importer(NodeImporter):
         """Return one gradient for each list of values: the sum of theirs."""
         wrt = [value for values in of_each for value in values]
         found = iter(self._emit.insert_all(make(wrt)))
-        self._differentiated.update(dict.fromkeys(wrt))
         gradients: list[SSAValue] = []
         for values in of_each:
             parts = [next(found) for _ in values]
@@ -200,15 +207,13 @@ class Importer(NodeImporter):
             gradients.append(total)
         return tuple(gradients)
 
-    def _mark_differentiated(self) -> None:
-        """Mark the values with respect to which gradients are taken: another value that is computed alike is not this one."""
-        for value in self._differentiated:
-            if isinstance(value, OpResult):
-                mark = InputOp(value)
-                mark.location = value.op.location
-                self._block.insert_op_after(mark, value.op)
-                value.replace_uses_with_if(mark.result, lambda use, mark=mark: use.operation is not mark)
-                mark.result.name_hint = value.name_hint
+    def _mark_differentiated(self, node: Node) -> None:
+        """Mark a value with respect to which a gradient is taken: another one that is computed alike is not this one."""
+        value = self._values.get(node)
+        if isinstance(value, OpResult) and not isinstance(value.op, InputOp):
+            (marked,) = self._emit.insert_all(InputOp(value))
+            marked.name_hint = value.name_hint
+            self._values[node] = marked
 
     def _known(self, node: Node) -> SSAValue:
         """Return the value of a node that outlives the step, or is shown."""

@@ -9,8 +9,9 @@ import torch
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import edges_behind, leaves_of
+from aicf_mlir.frontend.batched import made_leaf, unbatched
 from aicf_mlir.frontend.functions import Functions
-from aicf_mlir.frontend.markers import GRADIENT, LEAF
+from aicf_mlir.frontend.markers import GRADIENT, INPUT, LEAF
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -47,13 +48,27 @@ class InnerGradients:
     def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a leaf that replaces a tensor without a gradient from here on, as `requires_grad_()` makes it one."""
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-            if tensor.requires_grad:
+            if unbatched(tensor).requires_grad:
                 return tensor
-            leaf = source.call_at(source.here(), LEAF, tensor, len(self.made_leaves)).requires_grad_()
-        self.made_leaves.append(leaf)
+            leaf = self.new_leaf(tensor)
         self.twins[id(tensor)] = leaf
         self._replaced_by_leaves.append(tensor)
         return leaf
+
+    def new_leaf(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a leaf with the value of a tensor."""
+        leaf = made_leaf(source.call_at(source.here(), LEAF, tensor, len(self.made_leaves)))
+        self.made_leaves.append(leaf)
+        return leaf
+
+    def new_input(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the same value, with respect to which gradients do not count other uses of the value."""
+        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            if not tensor.is_floating_point():
+                return tensor
+            if unbatched(tensor).requires_grad:
+                return source.call_at(source.here(), INPUT, tensor)
+            return self.new_leaf(tensor)
 
     def gradient_of(
         self,
@@ -93,15 +108,16 @@ class InnerGradients:
             )
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             seeds = [self._seed(output, seed, location) for output, seed in zip(of, given, strict=True)]
-            for output in of:
+            recorded = [unbatched(output) for output in of]
+            for output in recorded:
                 self.functions.expect_known(output)
                 if create_graph:
                     self.functions.expect_none(output, location)
-            edges = {edge for output in of for edge in edges_behind(output)}
-            leaves = {id(leaf) for output in of for leaf in leaves_of(output)}
+            edges = {edge for output in recorded for edge in edges_behind(output)}
+            leaves = {id(leaf) for output in recorded for leaf in leaves_of(output)}
             reached = [
                 not each.requires_grad or id(each) in leaves or (each.grad_fn, each.output_nr) in edges
-                for each in asked
+                for each in map(unbatched, asked)
             ]
             if not all(reached) and not (allow_unused or materialize_grads):
                 raise trace_error(

@@ -13,6 +13,7 @@ _library.define("update(Tensor[] params, Tensor[] grads) -> Tensor[]")
 _library.define("written(Tensor value, int number) -> Tensor")
 _library.define("leaf(Tensor value, int number) -> Tensor")
 _library.define("left(Tensor param) -> Tensor")
+_library.define("input(Tensor value) -> Tensor")
 _library.define(
     "gradient(Tensor[] outputs, Tensor[] seeds, Tensor[] wrt, bool create_graph, bool retain_graph) -> Tensor[]"
 )
@@ -54,6 +55,20 @@ def _by_torch(
         return [torch.clone(gradient, memory_format=torch.contiguous_format) for gradient in found]
 
 
+class _Same(torch.autograd.Function):
+    """The identity, with a place of its own in torch's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        with torch._C._AutoDispatchBelowAutograd():  # pyright: ignore[reportPrivateUsage]
+            return INPUT(value)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
+        """The cotangent itself."""
+        return cotangent
+
+
 UNDEFINED = "a gradient that torch leaves undefined though its input is used"
 
 for _name, _function in {
@@ -62,16 +77,20 @@ for _name, _function in {
     "written": _leaf,
     "leaf": _leaf,
     "left": torch.empty_like,
+    "input": torch.clone,
     "gradient": _like_wrt,
 }.items():
     _library.impl(_name, _function, "CompositeExplicitAutograd")
-    if _name != "gradient":
+    if _name not in ("gradient", "input"):
         _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")  # their results are leaves
 _library.impl("gradient", _by_torch, "Autograd")
+_library.impl("input", lambda value: _Same.apply(value), "Autograd")
 
 _ops: Any = torch.ops.aicf_train
 _registry: Any = torch.library
 
+INPUT: Any = _ops.input.default
+"""The same value as an input of its own: gradients with respect to it do not count other uses of the value."""
 GRADIENT: Any = _ops.gradient.default
 """The gradients of outputs, times seeds, with respect to any tensors; a graph of them if it is to be created."""
 BACKWARD: Any = _ops.backward.default
@@ -149,4 +168,5 @@ def _row_by_row(
 _registry.register_vmap(
     "aicf_train::leaf", lambda info, dims, x, number: (LEAF(x, number), dims[0]), lib=_library
 )
+_registry.register_vmap("aicf_train::input", lambda info, dims, x: (INPUT(x), dims[0]), lib=_library)
 _registry.register_vmap("aicf_train::gradient", _batched_gradient, lib=_library)

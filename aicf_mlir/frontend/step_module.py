@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from aicf_mlir.frontend import drawn, source
+from aicf_mlir.frontend import drawn, source, transforms
 from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.carried import Carried, Followed, put_back
 from aicf_mlir.frontend.outcome import outcome
@@ -122,9 +122,10 @@ class StepModule(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
         function, model, names, places = self.function, self.model, self.names, self.places
-        structure, precision, functions = (
+        structure, precision, recorder, functions = (
             self.structure,
             self.precision,
+            self.recorder,
             self.recorder.functions,
         )  # values that are read while reads are recorded are kept
         forward = source.of_function(type(model).forward)
@@ -137,6 +138,7 @@ class StepModule(torch.nn.Module):
             self.recorder,
             precision.autocast(),
             functions.traced(self.updates_parameters),
+            transforms.traced(recorder),
             drawn.refused(source.of_function(function) or forward),
             places.recording(),
         ):

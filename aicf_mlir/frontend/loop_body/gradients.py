@@ -244,12 +244,10 @@ class GradientRecorder(Recorder):
         super().seen(torch.Tensor.copy_, (super().seen(torch.Tensor.detach, (tensor,), {}), value), {})
         self._replaced.add(tensor, value)
 
-    def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a leaf that replaces a tensor, with a number for writes to it."""
-        count = len(self.made_leaves)
-        leaf = super().leaf(tensor)
-        if len(self.made_leaves) > count:
-            self._numbers[memory_of(leaf)] = count
+    def new_leaf(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a leaf with the value of a tensor, and a number for writes to it."""
+        leaf = super().new_leaf(tensor)
+        self._numbers[memory_of(leaf)] = len(self.made_leaves) - 1
         return leaf
 
     def _backward(

@@ -9,7 +9,7 @@ from torch.fx import Node
 from xdsl.ir import OpResult, SSAValue
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.train import BackwardOp, UpdateOp
+from aicf_mlir.dialects.train import BackwardOp, InputOp, UpdateOp
 from aicf_mlir.frontend.bindings import Bindings
 from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep, Update
@@ -135,10 +135,15 @@ class LoopImporter(Importer):
             self.written[name] = None
         else:
             name = f"leaf {number - len(parameters)}"
+            (after,) = self._emit.insert_all(InputOp(after))
         if versions := self._versions.get(name):
             self._overwritten[versions[-1]] = name
         self._version(name, after)
         return after
+
+    def _mark_differentiated(self, node: Node) -> None:
+        if self._values[node] not in self._names:
+            super()._mark_differentiated(node)
 
     def _versions_of(self, value: SSAValue) -> Sequence[SSAValue]:
         """Return the values of a leaf up to here; for any other value, the value itself."""

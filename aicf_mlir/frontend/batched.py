@@ -29,11 +29,16 @@ def unbatched(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def batches() -> bool:
+    """True inside of vmap."""
+    return bool(FUNCTORCH.maybe_current_level())
+
+
 def only_batches() -> bool:
     """True if no transform of torch.func runs but vmap."""
-    if not FUNCTORCH.maybe_current_level():
-        return True
-    return all(each.key() == FUNCTORCH.TransformType.Vmap for each in FUNCTORCH.get_interpreter_stack())
+    return not batches() or all(
+        each.key() == FUNCTORCH.TransformType.Vmap for each in FUNCTORCH.get_interpreter_stack()
+    )
 
 
 @contextmanager

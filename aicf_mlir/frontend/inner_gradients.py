@@ -22,6 +22,10 @@ OF_GRAD = (
 """The arguments of `torch.autograd.grad()`."""
 
 
+NONE = torch.empty(0)
+"""It stands for a leaf that the user's code does not know."""
+
+
 class InnerGradients:
     """Leaves that a step makes, and gradients that it takes, while it is traced."""
 
@@ -68,7 +72,9 @@ class InnerGradients:
                 return tensor
             if unbatched(tensor).requires_grad:
                 return source.call_at(source.here(), INPUT, tensor)
-            return self.new_leaf(tensor)
+            number = len(self.made_leaves)
+            self.made_leaves.append(NONE)
+            return made_leaf(source.call_at(source.here(), LEAF, tensor, number))
 
     def gradient_of(
         self,

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map_only  # pyright: ignore[reportUnknownVa
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.assertions import passed
-from aicf_mlir.frontend.batched import is_batched, unbatched
+from aicf_mlir.frontend.batched import batches, is_batched, unbatched
 from aicf_mlir.frontend.drawn import refuse_generator
 from aicf_mlir.frontend.functions import Functions
 from aicf_mlir.frontend.inner_gradients import OF_GRAD, InnerGradients, makes_leaf
@@ -196,7 +196,8 @@ class Recorder(InnerGradients, TorchFunctionMode):
         operands = list(tensors((args, kwargs)))
         carriers = [operand for operand in operands if operand.requires_grad]
         versions = [operand._version for operand in carriers]
-        computed = Unknown("") if name in BESIDE_THE_GRAPH else self.known.computed(func, args, kwargs)
+        is_unknown = name in BESIDE_THE_GRAPH or batches()
+        computed = Unknown("") if is_unknown else self.known.computed(func, args, kwargs)
         if isinstance(computed, Computed) and computed.by_values:
             constants = self.known.constants(computed)
             result = tree_map_only(

@@ -9,6 +9,7 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
+from aicf_mlir.frontend.batched import is_batched
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -42,6 +43,8 @@ FOREIGN = (
 
 def special(tensor: torch.Tensor) -> str | None:
     """Return the difference between `tensor` and a dense tensor in memory, with advice; None for a plain one."""
+    if is_batched(tensor):  # the trace has made it
+        return None
     if isinstance(tensor, FakeTensor):
         return "a fake tensor, which has no values; compile outside of FakeTensorMode"
     if (method := redefined(type(tensor))) is not None:

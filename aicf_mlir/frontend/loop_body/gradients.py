@@ -17,7 +17,7 @@ from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes
 from aicf_mlir.frontend.loop_body.numbers import READ, Number
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
 from aicf_mlir.frontend.markers import BACKWARD, LEFT, UPDATE, WRITTEN
-from aicf_mlir.frontend.recorder import PLAIN, Recorder, function_name, is_same_view, memory_of, tensors
+from aicf_mlir.frontend.recorder import Recorder, function_name, is_same_view, is_users, memory_of, tensors
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -160,7 +160,7 @@ class GradientRecorder(Recorder):
         if name.startswith(FOREACH) and (each := one_by_one(name, func)) is not func:
             with self:
                 return each(*args, **named)
-        if writes_in_place(name) and args and type(args[0]) in PLAIN:
+        if writes_in_place(name) and args and isinstance(args[0], torch.Tensor) and is_users(args[0]):
             raise WritesState(args[0])
         self._replaced.expect_apart(tensors((args, named)), None)
         of_leaf = bool(args) and any(args[0] is leaf for leaf in self.made_leaves)

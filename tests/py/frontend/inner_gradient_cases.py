@@ -336,5 +336,5 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Loss]] = {
 """A model and a loss of float64 each."""
 
 
-def batch_of(name: str) -> Batch:
+def a_batch() -> Batch:
     return points("x", "t") | points("z", "w", width=2)

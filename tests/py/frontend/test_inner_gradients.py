@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import inner_gradient_cases
 import pytest
 import torch
+import transform_cases
 from beside_torch import assert_near, assert_trains
-from inner_gradient_cases import CASES, Batch, batch_of
+from inner_gradient_cases import Batch, a_batch
 
 from aicf_mlir import compile_step, compile_train_step
 
 TOLERANCE = 1e-11
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own jvp
+
+CASES = inner_gradient_cases.CASES | transform_cases.CASES
 
 
 def model_of(name: str) -> torch.nn.Module:
@@ -22,13 +28,13 @@ def model_of(name: str) -> torch.nn.Module:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.sample(12)
 def test_a_loss_that_takes_gradients_trains_as_in_torch(name: str) -> None:
-    assert_trains(model_of(name), CASES[name][1], batch_of(name), TOLERANCE)
+    assert_trains(model_of(name), CASES[name][1], a_batch(), TOLERANCE)
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.sample(12)
 def test_a_loop_body_that_takes_gradients_trains_as_in_torch(name: str) -> None:
-    loss_of, batch = CASES[name][1], batch_of(name)
+    loss_of, batch = CASES[name][1], a_batch()
 
     def world() -> tuple[torch.nn.Module, Any]:
         model = model_of(name)
@@ -54,7 +60,7 @@ def test_a_loop_body_that_takes_gradients_trains_as_in_torch(name: str) -> None:
 
 def test_a_parameter_has_a_gradient_where_it_has_one_in_torch() -> None:
     """Weight decay moves a parameter whose gradient is 0, and none without a gradient."""
-    batch = batch_of("vanishing")
+    batch = a_batch()
     ours, theirs = model_of("vanishing"), model_of("vanishing")
     loss = CASES["vanishing"][1]
     step, expected = (torch.optim.AdamW(each.parameters(), weight_decay=0.5) for each in (ours, theirs))

@@ -90,7 +90,7 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
         ]
         run.parameters = {memory_of(value) for value in values if is_differentiable(value)}
         returned = cast(Sequence[Node], run.graph(module, values))
-        if run.takes and not run.asks:
+        if run.takes and not exported.recorder.writes_parameters:
             run.expect_kept(returned[0])
     run.backwards.expect_same(None if run.asks else run.values[returned[0]], run.writes)
     _cut_loss(exported, run, returned[0])

@@ -16,8 +16,8 @@ CONTROL_FLOW = (
     " Python with a fixed number of rounds"
 )
 TRANSFORMS = (
-    "uses a transform of torch.func or forward-mode differentiation{line}, which is not supported; write the"
-    " batched or differentiated expression out with tensors"
+    "uses forward-mode differentiation or a transform of torch.func that is not supported{line}; torch.func.jvp gives the"
+    " same derivative, and grad, vjp, jacrev, jacfwd, hessian and vmap are supported"
 )
 TWICE = (
     "updates a tensor in place that it reaches in two ways{line}: a buffer that a closure, a list or an object holds"

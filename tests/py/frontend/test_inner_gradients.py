@@ -8,10 +8,11 @@ import inner_gradient_cases
 import pytest
 import torch
 import transform_cases
-from beside_torch import assert_near, assert_trains
+from beside_torch import assert_near, assert_trains, compiled
 from inner_gradient_cases import Batch, a_batch
+from torch.autograd import grad
 
-from aicf_mlir import compile_step, compile_train_step
+from aicf_mlir import TraceError, compile_eval_step, compile_step, compile_train_step
 
 TOLERANCE = 1e-11
 
@@ -76,3 +77,131 @@ def test_a_parameter_has_a_gradient_where_it_has_one_in_torch() -> None:
     for (key, got), wanted in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert_near(got.detach(), wanted.detach(), TOLERANCE, key)
     assert len(step.state) == len(expected.state)
+
+
+class Exponential(torch.autograd.Function):
+    """A function whose backward reads its own result."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g * ctx.saved_tensors[0]
+
+
+def freed(model: Any, b: Batch) -> torch.Tensor:
+    x = b["z"].requires_grad_()
+    y = model(x).square().sum()
+    (found,) = grad(y, x)
+    return y + found.sum()
+
+
+def freed_inside(model: Any, b: Batch) -> torch.Tensor:
+    x = b["z"].requires_grad_()
+    y = model(x).square().sum()
+    return model(x).sum() + grad(y, x)[0].sum() + grad(y, x)[0].sum()
+
+
+def written_function(model: Any, b: Batch) -> torch.Tensor:
+    x = b["z"].requires_grad_()
+    apply: Any = Exponential.apply
+    return grad(apply(model(x)).sum(), x, create_graph=True)[0].square().mean()
+
+
+def without_seeds(model: Any, b: Batch) -> torch.Tensor:
+    return grad(model(b["z"].requires_grad_()), b["z"], create_graph=True)[0].mean()
+
+
+def of_another(model: Any, b: Batch) -> torch.Tensor:
+    return grad(model(b["z"]).sum(), b["w"].requires_grad_(), create_graph=True)[0].mean()
+
+
+def of_none(model: Any, b: Batch) -> torch.Tensor:
+    return grad(model(b["z"]).sum(), b["w"], create_graph=True)[0].mean()
+
+
+def of_no_parameter(model: Any, b: Batch) -> torch.Tensor:
+    x = b["z"].requires_grad_()
+    return grad((x**3).sum(), x, create_graph=True)[0].sum() + model(x).sum().detach()
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "freed": (freed, "Trying to backward through the graph a second time"),
+    "freed inside": (freed_inside, "Trying to backward through the graph a second time"),
+    "a function's own backward": (written_function, "'Exponential' is differentiated again"),
+    "without seeds": (without_seeds, r"needs grad_outputs for an output of shape \[6, 1\]"),
+    "of another tensor": (of_another, "is not used in what is differentiated"),
+    "of a tensor without a gradient": (of_none, "does not require grad"),
+    "of no parameter": (of_no_parameter, "the loss depends on no parameter"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_torch_refuses_is_refused(name: str) -> None:
+    loss, message = REFUSED[name]
+    with pytest.raises(TraceError, match=message):
+        compiled(inner_gradient_cases.tanh_net().double(), loss, a_batch())
+
+
+def test_a_function_that_takes_a_gradient_draws_one_mask() -> None:
+    """x · du/dx is u for a network without biases, if both have the same dropout."""
+    net = torch.nn.Sequential(
+        torch.nn.Linear(2, 64, bias=False), torch.nn.Dropout(0.5), torch.nn.Linear(64, 1, bias=False)
+    )
+
+    def loss(model: Any, b: Batch) -> Any:
+        x = b["z"].requires_grad_()
+        u = model(x)
+        away = u - (x * inner_gradient_cases.slope(u, x)).sum(1, keepdim=True)
+        return u.sum(), {"away": away}
+
+    step = compiled(net.double(), loss, a_batch())
+    step.train_step(a_batch())
+    first = step.outputs["away"].abs().max()
+    assert first < 1e-13
+
+
+def test_an_evaluation_takes_gradients() -> None:
+    model = inner_gradient_cases.tanh_net().double()
+    step = compile_eval_step(model, loss_fn=inner_gradient_cases.kdv, example=a_batch(), device="cpu")
+    expected = inner_gradient_cases.kdv(model, a_batch())
+    assert_near(step.eval_step(a_batch()), expected.detach(), TOLERANCE, "loss")
+
+
+def test_a_loop_body_may_take_gradients_alone() -> None:
+    """It writes to its parameters itself, and calls neither backward() nor an optimizer."""
+
+    def world() -> tuple[torch.nn.Module, Any]:
+        model = model_of("R1")
+
+        def body(b: Batch) -> torch.Tensor:
+            loss = inner_gradient_cases.r1(model, b)
+            found = grad(loss, list(model.parameters()))
+            with torch.no_grad():
+                for weight, gradient in zip(model.parameters(), found, strict=True):
+                    weight -= 0.05 * gradient
+            return loss
+
+        return model, body
+
+    (ours, body), (theirs, reference) = world(), world()
+    step = compile_step(body, example=[a_batch()], device="cpu")
+    for _ in range(3):
+        step(a_batch())
+        reference(a_batch())
+    for (key, got), wanted in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+        if wanted[0] != "4.bias":  # it has none in torch, either
+            assert_near(got.detach(), wanted[1].detach(), TOLERANCE, key)
+
+
+def test_a_failed_trace_leaves_no_level_of_vmap() -> None:
+    def loss(model: Any, b: Batch) -> torch.Tensor:
+        return torch.vmap(lambda row: model(row).sum().item())(b["z"])
+
+    with pytest.raises(TraceError):
+        compiled(inner_gradient_cases.tanh_net().double(), loss, a_batch())
+    torch.rand(2)  # refused inside of vmap

@@ -242,13 +242,8 @@ FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
         lambda m, b: scan(lambda c, y: (c + y, c * y), torch.zeros(4), m(b["x"]))[1].mean(),
         "an op that takes functions",
     ),
-    "vmap": (lambda m, b: torch.vmap(lambda row: row * 2)(m(b["x"])).mean(), r"a transform of torch\.func"),
-    "func.grad": (
-        lambda m, b: torch.func.grad(lambda x: m(x).square().sum())(b["x"]).mean(),
-        r"a transform of torch\.func",
-    ),
-    "func.jvp": (
-        lambda m, b: torch.func.jvp(lambda x: m(x).square().sum(), (b["x"],), (b["t"],))[1],
+    "linearize": (
+        lambda m, b: torch.func.linearize(lambda x: m(x).square().sum(), b["x"])[0],
         r"a transform of torch\.func",
     ),
     "forward mode": (forward_mode, "forward-mode differentiation"),

@@ -107,7 +107,7 @@ def nested_batches(model: Any, b: Batch) -> Tensor:
     def row(x: Tensor, shifts: Tensor) -> Tensor:
         return vmap(grad(lambda shift: model(x + shift).sum()))(shifts)
 
-    return vmap(row, out_dims=1)(b["z"], torch.stack([b["w"], 2 * b["w"]], 1)).square().mean()
+    return vmap(row)(b["z"], torch.stack([b["w"], 2 * b["w"]], 1)).square().mean()
 
 
 CASES: dict[str, tuple[Callable[[], nn.Module], Loss]] = {

@@ -230,6 +230,7 @@ class _Run:
             self._saw(node, args[3], set())
         if op is GRADIENT:
             self.takes = True
+            self._saw(node, args[:3], set())
             for output in args[0]:
                 self.backwards.expect_same(output, self.writes)
         made = op(*args, **kwargs)

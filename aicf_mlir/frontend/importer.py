@@ -173,8 +173,6 @@ class Importer(NodeImporter):
             tuple[list[Node], list[Node], list[Node], bool, bool], node.args
         )
         of, by, to = ([self._value(each) for each in nodes] for nodes in (outputs, seeds, wrt))
-        if any(self._emit.is_inside(value) for value in (*of, *by, *to)):
-            raise trace_error("the backward of an autograd function takes a gradient", self._emit.location)
         self._values[node] = self._summed(
             self._differentiable(of, to), lambda wrt: GradientOp(of, by, wrt, create_graph)
         )

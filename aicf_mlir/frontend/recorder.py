@@ -69,7 +69,7 @@ BESIDE_THE_GRAPH = {
     "set_": "calls `set_()`",
     "register_hook": "registers a gradient hook",
     "backward": "calls `backward()`",
-    "grad": "takes a gradient (torch.autograd.grad) or reads `.grad`",
+    "grad": "reads `.grad`",
 }
 """Functions, by name, that change gradients without leaving a trace in the graph."""
 

@@ -86,9 +86,8 @@ def differentiate(function: func.FuncOp, scaled: bool = False, inner: bool = Fal
         refuse(
             function, f"@{function.sym_name.data} asks for its gradients itself; scale the loss in its body"
         )
-    for op in reversed(asked):  # the earlier ones are still constants to it
-        if isinstance(op, BackwardOp) or not is_true(op.create_graph):
-            replace_by_gradients(op)
+    while asked := [op for op in function.body.block.ops if isinstance(op, (BackwardOp, GradientOp))]:
+        replace_by_gradients(asked[-1])  # the earlier ones are still constants to it
     for op in list(function.body.block.ops):
         if isinstance(op, (nn.DetachOp, InputOp)):
             Rewriter.replace_op(op, [], [op.x])

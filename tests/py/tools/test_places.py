@@ -64,7 +64,7 @@ def in_the_dialect(op: type[Operation]) -> bool:
     return here and (op in MADE or getattr(nn, op.__name__, None) is op)
 
 
-MADE_BY_GRADIENTS = {nn.WindowProductOp, nn.WindowRouteOp}
+MADE_BY_GRADIENTS = {nn.AtIndexOp, nn.WindowProductOp, nn.WindowRouteOp}
 """Ops that only the gradients of others make, and that have gradients themselves."""
 
 

@@ -20,7 +20,8 @@ Status attention_cuda(const AttentionProblem& p, const LaunchContext& ctx);
 Status attention_grad_cuda(const AttentionProblem& p, const LaunchContext& ctx);
 size_t attention_grad_cuda_workspace(const OpDesc& op);
 
-// The same on Hopper's tensor cores, f16 and bf16, for queries and values of at most this size.
+// The same on Hopper's tensor cores, f16 and bf16, without a mask, with a positive scale, for queries and
+// values of at most this size.
 constexpr int64_t kLargestHopperHead = 128;
 Status attention_hopper(const AttentionProblem& p, const LaunchContext& ctx);
 Status attention_grad_hopper(const AttentionProblem& p, const LaunchContext& ctx);

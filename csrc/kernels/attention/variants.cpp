@@ -96,6 +96,8 @@ Status supports_heads(const OpDesc& op) {
 
 template <DType dtype>
 Status supports_hopper(const OpDesc& op) {
+  if (op.has_in("mask")) return decline("has no mask");
+  if (!(op.attrs.get(kScale) > 0)) return decline("needs a positive scale, got ", op.attrs.get(kScale));
   const int64_t rows = std::max(op.in("query").shape[2], op.in("key").shape[2]);
   if (rows > INT_MAX / 2) return decline("needs at most 2^30 queries and keys of a head, got ", rows);
   return supports_heads<dtype, kLargestHopperHead>(op);
@@ -140,7 +142,7 @@ size_t attention_grad_cuda_workspace(const OpDesc& op) {
 }
 
 size_t attention_grad_hopper_workspace(const OpDesc& op) {
-  constexpr size_t kRowBytes = 16;  // three numbers
+  constexpr size_t kRowBytes = 16;  // two numbers, and as many to begin each row at 16 bytes
   return static_cast<size_t>(attention_problem(op).rows()) * kRowBytes;
 }
 

@@ -118,7 +118,16 @@ def test_json() -> None:
     assert found["version"] == 1
     (op,) = found["ops"]
     assert list(op) == ["name", "doc", "numerics", "generated", "kernels"]
-    assert list(op["kernels"][0]) == ["id", "device", "min_sm", "cublaslt", "built", "available", "missing"]
+    assert list(op["kernels"][0]) == [
+        "id",
+        "device",
+        "min_sm",
+        "max_sm",
+        "cublaslt",
+        "built",
+        "available",
+        "missing",
+    ]
     assert [kernel["id"] for kernel in op["kernels"]] == [row["name"] for row in kernels_of("gemm")]
 
 

@@ -7,10 +7,10 @@ namespace aicf {
 using namespace cuda;
 namespace {
 
-// What both gradients need of a query besides its operands. A weight is exp(score - largest) * inverse, or
-// without a mask 2^(factor * product - exponent): see Rows in forward.cu.
+// What both gradients need of a query besides its operands: a weight is 2^(factor * product - exponent), as
+// in forward.cu.
 struct alignas(16) Row {  // one copy in the background
-  float largest, exponent, inverse, delta;
+  float exponent, delta;
 };
 
 // What both gradients need of each query, LANES lanes a row.
@@ -42,12 +42,12 @@ __global__ void __launch_bounds__(kDeltaThreads)
   if (at < p.rows() && own == 0) {
     const float largest = static_cast<const float*>(p.largest)[at],
                 total = static_cast<const float*>(p.total)[at];
-    rows[at] = {largest, largest * kLog2E + log2f(total), 1.0f / total, sum};
+    rows[at] = {largest * kLog2E + log2f(total), sum};
   }
 }
 
 // The products become weights (rows are queries, or keys with KEYS_FIRST). `whole`: nothing is hidden.
-template <bool KEYS_FIRST, bool MASKED, class T, int TILES, class RowAt>
+template <bool KEYS_FIRST, class T, int TILES, class RowAt>
 __device__ __forceinline__ void weigh(const Scoring<T>& scoring, float (&x)[TILES][4], int row, int column,
                                       bool whole, RowAt row_at) {
   const float factor = scoring.scale * kLog2E;
@@ -58,10 +58,8 @@ __device__ __forceinline__ void weigh(const Scoring<T>& scoring, float (&x)[TILE
       const Row of = row_at(e, tile);
       const int r = row + row_of(e), c = column + tile * 8 + column_of(e);
       const int i = KEYS_FIRST ? c : r, j = KEYS_FIRST ? r : c;
-      if ((MASKED || !whole) && scoring.hidden(i, j))
+      if (!whole && scoring.hidden(i, j))
         x[tile][e] = 0;
-      else if constexpr (MASKED)
-        x[tile][e] = power_of_two((scoring(x[tile][e], i, j) - of.largest) * kLog2E) * of.inverse;
       else
         x[tile][e] = power_of_two(fmaf(x[tile][e], factor, -of.exponent));
     }
@@ -158,7 +156,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     wait_sums<1>(weights);
     const bool whole =
         row + kWarpRows <= keys && from + S::kStep <= queries && (!p.causal || row + kWarpRows - 1 <= from);
-    weigh<true, S::kMasked>(scoring, weights, row, from, whole, row_at);
+    weigh<true>(scoring, weights, row, from, whole, row_at);
     Left rounded[S::kStep / 16];
     pack_rows<T>(rounded, weights);
     start_adding<T, S::kStep, D>(dvalue, rounded, dout);
@@ -210,7 +208,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int i = row + row_of(2 * half);
-    own_rows[half] = {0, 0, 0, 0};
+    own_rows[half] = {0, 0};
     if (i < queries) own_rows[half] = rows[(place.b * p.heads + place.h) * p.queries + i];
   }
   const auto row_at = [&](int e, int) { return own_rows[e / 2]; };
@@ -233,7 +231,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     wait_sums<1>(weights);
     const bool whole =
         row + kWarpRows <= queries && from + S::kStep <= keys && (!p.causal || from + S::kStep - 1 <= row);
-    weigh<false, S::kMasked>(scoring, weights, row, from, whole, row_at);
+    weigh<false>(scoring, weights, row, from, whole, row_at);
     wait_sums<0>(slopes);
     slope(weights, slopes, row_at);
     Left rounded[S::kStep / 16];

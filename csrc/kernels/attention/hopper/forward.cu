@@ -9,10 +9,8 @@ namespace {
 template <class S>
 constexpr size_t kShared = S::shared_bytes(1, 2, 0);
 
-// As RunningRows, with exp(score - largest) = 2^(factor * (score - largest)): of products, `factor` holds the
-// scale too, and the largest is a product. By one rounding less where PRODUCTS, which puts the weights of a
-// row off by its largest score in units of 2^-24; next to a mask of 1e9 that is too much.
-template <bool PRODUCTS>
+// As RunningRows, of products: a weight is 2^(factor * (product - largest)), with a positive factor. It is
+// off by the largest score in units of 2^-24, which is less than its rounding to 16 bits unless that is 1e4.
 struct Rows {
   float largest[2] = {minus_infinity<float>(), minus_infinity<float>()};
   float total[2] = {0, 0};  // of this lane's columns alone
@@ -37,7 +35,7 @@ struct Rows {
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e) {
           const float x = scores[tile][e];
-          scores[tile][e] = power_of_two(PRODUCTS ? fmaf(x, factor, -lowered) : (x - base) * factor);
+          scores[tile][e] = power_of_two(fmaf(x, factor, -lowered));
           sum += scores[tile][e];
         }
       total[half] = total[half] * shrink[half] + sum;
@@ -71,7 +69,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   const int last = first + S::kRows < queries ? first + S::kRows : queries;
   const int end = p.causal && last < keys ? last : keys, steps = (end + S::kStep - 1) / S::kStep;
   const int group_last = first + (S::group() + 1) * kGroupRows - 1;
-  const Scoring<T> scoring(p, place.b, place.h);
+  const float scale = static_cast<float>(p.scale);
   const int64_t group = place.h / p.group();
   const T* key = p.key.of<const T>(place.b, group);
   const T* value = p.value.of<const T>(place.b, group);
@@ -90,24 +88,21 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   const auto stage_of = [&](int step) { return walked + step % S::kStages * 2 * S::Walked::kBytes; };
   float sums[D / 8][4] = {}, scores[S::kTiles][4];
   Left weights[S::kStep / 16];
-  Rows<!S::kMasked> rows;
+  Rows rows;
   // The products of a step have come: they become weights.
   const auto weigh = [&](int step) {
     const int from = step * S::kStep;
     const bool whole = from + S::kStep <= keys && (!p.causal || from + S::kStep - 1 <= row);
-    if (S::kMasked || !whole) {
+    if (!whole) {
 #pragma unroll
       for (int tile = 0; tile < S::kTiles; ++tile)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int i = row + row_of(e), j = from + tile * 8 + column_of(e);
-          if (i >= queries || j >= keys || (p.causal && j > i))
-            scores[tile][e] = minus_infinity<float>();
-          else if constexpr (S::kMasked)
-            scores[tile][e] = scoring(scores[tile][e], i, j);
+          if (i >= queries || j >= keys || (p.causal && j > i)) scores[tile][e] = minus_infinity<float>();
         }
     }
-    rows.weigh(scores, S::kMasked ? kLog2E : scoring.scale * kLog2E);
+    rows.weigh(scores, scale * kLog2E);
   };
   // Scores of the next step are multiplied in front of the values of this one, and weighed beside them. The
   // warpgroup sees keys in its own steps alone, and waits for the others in the rest.
@@ -141,7 +136,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     const int i = row + row_of(2 * half);
     if (i >= queries) continue;
     if (lane() % 4 == 0) {
-      const float largest = S::kMasked ? rows.largest[half] : rows.largest[half] * scoring.scale;
+      const float largest = rows.largest[half] * scale;
       static_cast<float*>(p.largest)[rows_before + i] = largest_kept(largest, sum);
       static_cast<float*>(p.total)[rows_before + i] = total;
     }

@@ -7,14 +7,12 @@
 namespace aicf::cuda {
 
 // GROUPS warpgroups a block, BLOCKS of them at once on a processor.
-template <class T_, int D_, int GROUPS, int BLOCKS, bool MASKED_, int STAGES = 3>
+template <class T_, int D_, int GROUPS, int BLOCKS, int STAGES>
 struct Walk {
   using T = T_;
   static constexpr int kSize = D_, kGroups = GROUPS, kBlocks = BLOCKS, kRows = GROUPS * kGroupRows,
                        kStep = 64;
   static constexpr int kThreads = GROUPS * kGroupThreads, kStages = STAGES, kTiles = kStep / 8;
-  // Whether a score is more than a product times a positive number.
-  static constexpr bool kMasked = MASKED_;
   using Own = Tile<kRows, kSize>;
   using Walked = Tile<kStep, kSize>;
 
@@ -54,17 +52,11 @@ struct Walk {
   }
 };
 
-inline bool is_masked(const AttentionProblem& p) { return p.mask_kind != MaskKind::None || !(p.scale > 0); }
-
-// Calls f(Walk) with heads of 64 or 128 elements, and the general one where scores are more than products.
+// Calls f(Walk) with heads of 64 or 128 elements.
 template <class T, int GROUPS, int BLOCKS, int WIDE_GROUPS, int STAGES, class F>
 Status with_walk(const AttentionProblem& p, F f) {
-  const bool masked = is_masked(p);
-  if (std::max(p.size, p.value_size) <= 64)
-    return masked ? f(Walk<T, 64, GROUPS, BLOCKS, true, STAGES>{})
-                  : f(Walk<T, 64, GROUPS, BLOCKS, false, STAGES>{});
-  return masked ? f(Walk<T, 128, WIDE_GROUPS, 1, true, STAGES>{})
-                : f(Walk<T, 128, WIDE_GROUPS, 1, false, STAGES>{});
+  if (std::max(p.size, p.value_size) <= 64) return f(Walk<T, 64, GROUPS, BLOCKS, STAGES>{});
+  return f(Walk<T, 128, WIDE_GROUPS, 1, STAGES>{});
 }
 
 }  // namespace aicf::cuda

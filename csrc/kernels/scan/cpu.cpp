@@ -35,7 +35,7 @@ void walk(const Scan& s, int64_t at, Count count) {
   const T *x = static_cast<const T*>(s.x) + at, *factor = static_cast<const T*>(s.factor);
   if (Rule::kHasFactor) factor += at;
   Y* y = static_cast<Y*>(s.y) + at;
-  typename Rule::State states[kColumns];
+  typename Rule::State states[std::is_same_v<Count, int64_t> ? kColumns : 1];
   for (int64_t j = 0; j < count; ++j) states[j] = Rule::none();
   for (int64_t step = 0; step < s.n; ++step) {
     const int64_t i = s.reverse ? s.n - 1 - step : step, row = i * s.inner;

@@ -12,6 +12,7 @@ namespace {
 using namespace cpu;
 
 constexpr int64_t kEnd = -1;
+constexpr int64_t kWide = 16;      // columns of a row that is copied for itself
 constexpr int64_t kColumns = 512;  // of a row that are reduced together, in the first-level cache
 
 // first[row] is the row's first source, and next[i] the one behind source i.
@@ -49,24 +50,45 @@ void reduce_row(const Scatter& s, const Sources& sources, int64_t row) {
   }
 }
 
-// Copies `columns` elements of one size for each row: from the last source, else from x.
+// Elements of one size. Short rows are written where they belong, one after the other; for long ones the last
+// source of each is looked for, so that rows are copied side by side.
 template <class Bits>
-void copy_last(const Scatter& s, const int64_t* last) {
+Status copy_last(const Scatter& s, int64_t* last) {
   const Bits *x = static_cast<const Bits*>(s.x), *src = static_cast<const Bits*>(s.src);
   Bits* y = static_cast<Bits*>(s.y);
-  in_parallel(s.rows, grain_rows(s.columns), [&](int64_t begin, int64_t end) {
+  const int64_t columns = s.columns;
+  const auto each_source = [&](auto&& put) {
+    for (int64_t i = 0; i < s.sources; ++i)
+      if (const int64_t row = s.index[i]; row >= 0 && row < s.rows) put(i, row);
+  };
+  if (columns < kWide) {
+    if (x != y)
+      in_parallel(s.rows * columns, kGrainElements,
+                  [=](int64_t begin, int64_t end) { std::copy(x + begin, x + end, y + begin); });
+    if (columns == 1)
+      each_source([=](int64_t i, int64_t row) { y[row] = src[i]; });
+    else
+      each_source(
+          [=](int64_t i, int64_t row) { std::copy_n(src + i * columns, columns, y + row * columns); });
+    return Status::ok();
+  }
+  std::fill_n(last, s.rows, kEnd);
+  each_source([=](int64_t i, int64_t row) { last[row] = i; });
+  in_parallel(s.rows, grain_rows(columns), [=](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const Bits* from = last[row] == kEnd ? x + row * s.columns : src + last[row] * s.columns;
-      if (from != y + row * s.columns) std::copy_n(from, s.columns, y + row * s.columns);
+      const Bits* from = last[row] == kEnd ? x + row * columns : src + last[row] * columns;
+      if (from != y + row * columns) std::copy_n(from, columns, y + row * columns);
     }
   });
+  return Status::ok();
 }
 
 }  // namespace
 
 size_t scatter_cpu_workspace(const OpDesc& op) {
   const Scatter s = scatter_of(op);
-  return static_cast<size_t>(s.rows + (s.kind == Scatters::Last ? 0 : s.sources)) * sizeof(int64_t);
+  if (s.kind == Scatters::Last) return s.columns < kWide ? 0 : static_cast<size_t>(s.rows) * sizeof(int64_t);
+  return static_cast<size_t>(s.rows + s.sources) * sizeof(int64_t);
 }
 
 Status scatter_cpu(const Scatter& s, const LaunchContext& ctx) {
@@ -87,23 +109,16 @@ Status scatter_cpu(const Scatter& s, const LaunchContext& ctx) {
 
 Status scatter_last_cpu(const Scatter& s, const LaunchContext& ctx) {
   auto* last = static_cast<int64_t*>(ctx.workspace);
-  std::fill_n(last, s.rows, kEnd);
-  for (int64_t i = 0; i < s.sources; ++i)
-    if (s.index[i] >= 0 && s.index[i] < s.rows) last[s.index[i]] = i;
   switch (dtype_size(s.dtype)) {
     case 8:
-      copy_last<uint64_t>(s, last);
-      break;
+      return copy_last<uint64_t>(s, last);
     case 4:
-      copy_last<uint32_t>(s, last);
-      break;
+      return copy_last<uint32_t>(s, last);
     case 2:
-      copy_last<uint16_t>(s, last);
-      break;
+      return copy_last<uint16_t>(s, last);
     default:
-      copy_last<uint8_t>(s, last);
+      return copy_last<uint8_t>(s, last);
   }
-  return Status::ok();
 }
 
 }  // namespace aicf

@@ -14,10 +14,9 @@ namespace {
 
 using namespace cpu;
 
-constexpr int kBitsPerPass = 11;
-constexpr int64_t kValues = int64_t{1} << kBitsPerPass;
-constexpr int64_t kFew = 512;       // elements: comparing them is faster than to count digits
-constexpr int64_t kPerWanted = 64;  // elements for each that is wanted, from which the others are not sorted
+constexpr int64_t kFew = 32;       // elements: comparing them is faster than to count digits
+constexpr int64_t kMany = 4096;    // elements that are worth larger digits
+constexpr int64_t kPerWanted = 8;  // elements for each that is wanted, from which the others are not sorted
 
 template <class Key>
 struct Placed {
@@ -45,10 +44,11 @@ inline uint64_t key_of(const Placed<uint64_t>& x) { return x.key; }
 inline uint64_t key_of(const Placed<uint32_t>& x) { return x.both >> 32; }
 
 // Sorts `n` elements at `from`, with as many at `spare`; returns the one of both that has the result.
-template <class Element>
-Element* by_digits(Element* from, Element* spare, int64_t n, int bits) {
+template <int kBitsPerPass, class Element>
+Element* by_digits(Element* from, Element* spare, int64_t n, int bits, std::vector<uint32_t>& counts) {
+  constexpr int64_t kValues = int64_t{1} << kBitsPerPass;
   const int passes = (bits + kBitsPerPass - 1) / kBitsPerPass;
-  std::vector<uint32_t> counts(static_cast<size_t>(passes * kValues));
+  counts.assign(static_cast<size_t>(passes * kValues), 0);
   for (int64_t i = 0; i < n; ++i)
     for (int pass = 0; pass < passes; ++pass)
       ++counts[pass * kValues + (key_of(from[i]) >> pass * kBitsPerPass & (kValues - 1))];
@@ -75,12 +75,15 @@ void sort_rows(const Argsort& s, int64_t begin, int64_t end) {
   const bool sorts_all = s.count > s.n / kPerWanted;
   const bool has_spare = sorts_all && s.n > kFew;
   std::vector<Element> memory(static_cast<size_t>(has_spare ? 2 * s.n : s.n));
+  std::vector<uint32_t> counts;
   for (int64_t row = begin; row < end; ++row) {
     const auto* x = static_cast<const typename Order::Element*>(s.x) + row * s.n;
     Element* found = memory.data();
     for (int64_t i = 0; i < s.n; ++i) found[i] = Element(aicf::key_of<Order>(x[i], flip), i);
-    if (has_spare)
-      found = by_digits(found, found + s.n, s.n, Order::kBits);
+    if (has_spare && s.n >= kMany)
+      found = by_digits<11>(found, found + s.n, s.n, Order::kBits, counts);
+    else if (has_spare)
+      found = by_digits<8>(found, found + s.n, s.n, Order::kBits, counts);
     else if (sorts_all)
       std::sort(found, found + s.n);
     else

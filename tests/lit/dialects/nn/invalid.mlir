@@ -514,22 +514,22 @@
 
 // -----
 
-%x = "test.op"() : () -> tensor<4x33xf32>
-// expected-error@below {{expected 32 elements at most along dim 1, each of which is compared with each, got 33; nn.argsort has no limit}}
-%y = nn.rank %x {dim = 1} : (tensor<4x33xf32>) -> tensor<4x33xi64>
+%x = "test.op"() : () -> tensor<4x17xf32>
+// expected-error@below {{expected 16 elements at most along dim 1, each of which is compared with each, got 17; nn.argsort has no limit}}
+%y = nn.rank %x {dim = 1} : (tensor<4x17xf32>) -> tensor<4x17xi64>
 
 // -----
 
-%x = "test.op"() : () -> tensor<4x33xf32>
-// expected-error@below {{expected 32 elements at most along dim 1, each of which is compared with each, got 33; nn.scan has no limit}}
-%y = nn.cumsum %x {dim = 1} : tensor<4x33xf32>
+%x = "test.op"() : () -> tensor<4x17xf32>
+// expected-error@below {{expected 16 elements at most along dim 1, each of which is compared with each, got 17; nn.scan has no limit}}
+%y = nn.cumsum %x {dim = 1} : tensor<4x17xf32>
 
 // -----
 
-%x, %i = "test.op"() : () -> (tensor<40xf32>, tensor<33xi64>)
-%s = "test.op"() : () -> tensor<33xf32>
-// expected-error@below {{expected 32 elements at most along dim 0, each of which is compared with each, got 33; nn.scatter_rows has no limit}}
-%y = nn.scatter %x, %i, %s {dim = 0} : (tensor<40xf32>, tensor<33xi64>, tensor<33xf32>) -> tensor<40xf32>
+%x, %i = "test.op"() : () -> (tensor<40xf32>, tensor<17xi64>)
+%s = "test.op"() : () -> tensor<17xf32>
+// expected-error@below {{expected 16 elements at most along dim 0, each of which is compared with each, got 17; nn.scatter_rows has no limit}}
+%y = nn.scatter %x, %i, %s {dim = 0} : (tensor<40xf32>, tensor<17xi64>, tensor<17xf32>) -> tensor<40xf32>
 
 // -----
 

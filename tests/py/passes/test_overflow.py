@@ -231,7 +231,7 @@ def with_biases(text: str) -> ModuleOp | None:
     return None if shared else module
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", range(4))
 @pytest.mark.parametrize("element", NARROW)
 @pytest.mark.sample(2)
 def test_a_fused_function_of_16_bits_has_the_bits_of_its_ops(element: str, block: int) -> None:
@@ -240,7 +240,7 @@ def test_a_fused_function_of_16_bits_has_the_bits_of_its_ops(element: str, block
     passes.append(FusePass(back_to_back_rows=1))
     seen: set[str] = set()
     count = infinite = 0
-    for seed in range(block, 200, 6):
+    for seed in range(block, 200, 4):
         written = run_pipeline(random_function(seed), "dce")
         text = to_text(written).replace("xf64", f"x{element}")
         if (before := with_biases(text)) is None:
@@ -263,7 +263,7 @@ def test_a_fused_function_of_16_bits_has_the_bits_of_its_ops(element: str, block
                     widen(value), wanted, 0.0, SMALLEST[element], err_msg=f"seed {seed} {fuse} {name}"
                 )
             count += 1
-    assert count > 80 and bool(infinite) == (element in OVERFLOWING)
+    assert count > 100 and bool(infinite) == (element in OVERFLOWING)
     assert seen >= {"back_to_back", "gemm_map", "gemm_epilogue", "map"}
 
 

@@ -1,8 +1,9 @@
 """Shared test set-up: tests marked `gpu` need a CUDA device, those marked `nvrtc` that
 library, and are skipped where there is none.
 
-A usual run has some of the cases of the tests that are marked `sample`; `--campaign` has them all, and more of what is
-drawn by chance. Tests that are asked for by name have all their cases.
+A usual run has some of the cases of the tests that are marked `sample`, a third of `seeds(60)`, and verifies whole modules
+after each pass in every fourth test; `--campaign` has them all, and more of what is drawn by chance. Tests that are asked for
+by name have all their cases.
 `--programs N`, `--mutants N` and `--seed S` set how many random programs, mutated texts and mutated plans run and where
 their seeds start; `--opinfo-samples N` how many samples of each op of torch train;
 `--user-models` trains every model that users write, not some of each theme;

@@ -212,7 +212,7 @@ def _check_tensors(read: Checkpoint, name: str, slots: Mapping[str, Slot]) -> No
             ("this step has", "the file does not") if key in slots else ("the file has", "this step does not")
         )
         raise CheckpointError(
-            f"{name} is of another model or optimizer: {who[0]} {_title(key)}, {what}, {who[1]}"
+            f"{name} is of a step with another model, optimizer or option: {who[0]} {_title(key)}, {what}, {who[1]}"
         )
     for key, slot in slots.items():
         if (got := _describe(read.tensors[key])) != (expected := _describe(slot)):

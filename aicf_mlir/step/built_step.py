@@ -319,9 +319,12 @@ class BuiltStep(NotCopied):
         """Return the tensors of a batch by name, of all micro-batches if the step has several. Raises BindError."""
         if (count := self._parts) is None:
             return self._stored(self._structure.names(self.name, batch))
-        return joined(
-            [self._stored(self._structure.names(self.name, part)) for part in parts_of(batch, count)]
-        )
+        names = self._structure.names
+        parts = [
+            names(f"{self.name}: micro-batch {number} of {count}", part)
+            for number, part in enumerate(parts_of(batch, count))
+        ]
+        return joined([self._stored(part) for part in parts])
 
     def _stored(self, entries: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the entries in the types that the plans use. Raises BindError if bytes are expected and others come."""

@@ -112,8 +112,8 @@ OPTIONS: tuple[Option, ...] = (
         "bool",
         False,
         """Keeps every gradient readable after a step: as `step.gradients`, and as `p.grad`, a copy. An optimizer or a
-        `clip_grad_norm_` that you call yourself finds it there. With clipping these are the clipped gradients. Otherwise a
-        step leaves no `p.grad`.""",
+        `clip_grad_norm_` that you call yourself finds it there. With clipping these are the clipped gradients. Otherwise
+        a step leaves no `p.grad`.""",
         KeptGradients,
         TRAINING,
         ("gradients",),

@@ -260,9 +260,9 @@ class GradientRecorder(Recorder):
         inputs: Any = None,
     ) -> None:
         """Handle `tensors.backward(…)`: the gradients of leaves grow."""
-        del retain_graph, grad_variables
+        del grad_variables
         location, outputs = source.here(), as_list(tensors)
-        loss = self._loss(outputs, as_list(grad_tensors), create_graph, location)
+        loss = self._loss(outputs, as_list(grad_tensors), location)
         found = set(map(id, leaves_of(loss)))
         wrt = [leaf for leaf in self.made_leaves if id(leaf) in found]
         if inputs is not None:
@@ -276,12 +276,18 @@ class GradientRecorder(Recorder):
         if not wrt:
             raise trace_error(f"the loss depends on no parameter{quoted(location)}", location)
         self.loss, self._has_backward = loss, True
+        gradients: Sequence[torch.Tensor | None]
+        if create_graph:
+            gradients = super().gradient_of(outputs, wrt, grad_tensors, retain_graph, create_graph=True)
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-            gradients = source.call_at(location, BACKWARD, loss, wrt)
+            if not create_graph:
+                gradients = source.call_at(location, BACKWARD, loss, wrt)
             self._given.update(map(id, wrt))
             for param, gradient in zip(wrt, gradients, strict=True):
                 if (before := self.gradient(param)) is None:
                     self._gradients[id(param)] = gradient
+                elif create_graph:
+                    self._gradients[id(param)] = source.call_at(location, torch.add, before, gradient)
                 else:
                     source.call_at(location, torch.Tensor.add_, before, gradient)
 
@@ -291,22 +297,18 @@ class GradientRecorder(Recorder):
         """Handle `torch.autograd.grad(…)`: what it is of is the loss, if no `backward()` says another one."""
         found = super().gradient_of(outputs, inputs, *given, **named)
         if not self._has_backward:
-            (self.loss,) = as_list(outputs)[:1]
+            location, (output, *_) = source.here(), as_list(outputs)
+            with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+                self.loss = source.call_at(location, torch.sum, output) if output.dim() else output
         return found
 
     def _loss(
         self,
         outputs: Sequence[torch.Tensor],
         gradients: Sequence[torch.Tensor | None],
-        create_graph: bool,
         location: SourceLocation | None,
     ) -> torch.Tensor:
         """Return the one number whose gradient is taken: the sum of the outputs, each times its gradient."""
-        if create_graph:
-            raise trace_error(
-                f"the loop body asks for create_graph=True{quoted(location)}: gradients of gradients are not supported",
-                location,
-            )
         if len(outputs) == 1 and not outputs[0].dim() and gradients in ([], [None]):
             loss = outputs[0]
         else:

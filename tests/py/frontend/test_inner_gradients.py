@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import inner_gradient_cases
@@ -205,3 +206,31 @@ def test_a_failed_trace_leaves_no_level_of_vmap() -> None:
     with pytest.raises(TraceError):
         compiled(inner_gradient_cases.tanh_net().double(), loss, a_batch())
     torch.rand(2)  # refused inside of vmap
+
+
+def test_a_loop_body_may_call_backward_with_create_graph() -> None:
+    def world() -> tuple[torch.nn.Module, Any]:
+        model = model_of("R1")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+        def body(b: Batch) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(b["z"]).square().mean()
+            loss.backward(create_graph=True)
+            found = [weight.grad for weight in model.parameters()]
+            optimizer.zero_grad()
+            total = loss + 0.1 * torch.stack([each.norm() for each in found if each is not None]).sum()
+            total.backward()
+            optimizer.step()
+            return total
+
+        return model, body
+
+    (ours, body), (theirs, reference) = world(), world()
+    step = compile_step(body, example=[a_batch()], device="cpu")
+    for _ in range(3):
+        step(a_batch())
+        with warnings.catch_warnings(action="ignore"):  # torch warns of a reference cycle
+            reference(a_batch())
+    for (key, got), wanted in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert_near(got.detach(), wanted.detach(), TOLERANCE, key)

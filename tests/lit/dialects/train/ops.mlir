@@ -16,7 +16,8 @@ func.func @body(%loss: tensor<f32>, %w: tensor<4xf32>, %b: tensor<f32>) -> (tens
 // CHECK-LABEL: func.func @inside
 // CHECK:         %leaf = train.input %x : tensor<4xf32>
 // CHECK-NEXT:    %dw, %dx = train.gradient of(%y) seeds(%seed) wrt(%w, %leaf) {create_graph = true}
-// CHECK:         %dx1 = train.gradient of(%y) seeds(%seed) wrt(%leaf) : (tensor<2xf32>, tensor<2xf32>, tensor<4xf32>) -> tensor<4xf32>
+// CHECK:         %dx1 = train.gradient of(%y) seeds(%seed) wrt(%leaf)
+// CHECK-NEXT:      : (tensor<2xf32>, tensor<2xf32>, tensor<4xf32>) -> tensor<4xf32>
 func.func @inside(%y: tensor<2xf32>, %seed: tensor<2xf32>, %w: tensor<f32>, %x: tensor<4xf32>) -> (tensor<f32>, tensor<4xf32>, tensor<4xf32>) {
   %leaf = train.input %x : tensor<4xf32>
   %dw, %dx = train.gradient of(%y) seeds(%seed) wrt(%w, %leaf) {create_graph = true}

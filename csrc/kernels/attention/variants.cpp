@@ -142,7 +142,7 @@ size_t attention_grad_cuda_workspace(const OpDesc& op) {
 }
 
 size_t attention_grad_hopper_workspace(const OpDesc& op) {
-  constexpr size_t kRowBytes = 16;  // two numbers, and as many to begin each row at 16 bytes
+  constexpr size_t kRowBytes = 16;  // three numbers
   return static_cast<size_t>(attention_problem(op).rows()) * kRowBytes;
 }
 

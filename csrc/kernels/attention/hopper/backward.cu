@@ -7,11 +7,8 @@ namespace aicf {
 using namespace cuda;
 namespace {
 
-// What both gradients need of a query besides its operands: a weight is 2^(factor * product - exponent), as
-// in forward.cu.
-struct alignas(16) Row {  // one copy in the background
-  float exponent, delta;
-};
+using Row = QueryRow<float>;
+static_assert(sizeof(Row) == 16, "one copy in the background");
 
 // What both gradients need of each query, LANES lanes a row.
 template <class T, int LANES>
@@ -39,18 +36,14 @@ __global__ void __launch_bounds__(kDeltaThreads)
 #pragma unroll
   for (int distance = LANES / 2; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-  if (at < p.rows() && own == 0) {
-    const float largest = static_cast<const float*>(p.largest)[at],
-                total = static_cast<const float*>(p.total)[at];
-    rows[at] = {largest * kLog2E + log2f(total), sum};
-  }
+  if (at < p.rows() && own == 0)
+    rows[at] = {static_cast<const float*>(p.largest)[at], 1.0f / static_cast<const float*>(p.total)[at], sum};
 }
 
 // The products become weights (rows are queries, or keys with KEYS_FIRST). `whole`: nothing is hidden.
 template <bool KEYS_FIRST, class T, int TILES, class RowAt>
 __device__ __forceinline__ void weigh(const Scoring<T>& scoring, float (&x)[TILES][4], int row, int column,
                                       bool whole, RowAt row_at) {
-  const float factor = scoring.scale * kLog2E;
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
@@ -61,7 +54,7 @@ __device__ __forceinline__ void weigh(const Scoring<T>& scoring, float (&x)[TILE
       if (!whole && scoring.hidden(i, j))
         x[tile][e] = 0;
       else
-        x[tile][e] = power_of_two(fmaf(x[tile][e], factor, -of.exponent));
+        x[tile][e] = exp_fast(fmaf(x[tile][e], scoring.scale, -of.largest)) * of.inverse;
     }
 }
 
@@ -208,7 +201,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int i = row + row_of(2 * half);
-    own_rows[half] = {0, 0};
+    own_rows[half] = {0, 0, 0};
     if (i < queries) own_rows[half] = rows[(place.b * p.heads + place.h) * p.queries + i];
   }
   const auto row_at = [&](int e, int) { return own_rows[e / 2]; };

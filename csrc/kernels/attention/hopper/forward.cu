@@ -9,34 +9,32 @@ namespace {
 template <class S>
 constexpr size_t kShared = S::shared_bytes(1, 2, 0);
 
-// As RunningRows, of products: a weight is 2^(factor * (product - largest)), with a positive factor. It is
-// off by the largest score in units of 2^-24, which is less than its rounding to 16 bits unless that is 1e4.
+// As RunningRows, of products: a score is a product times the positive `scale`. Scores are not rounded before
+// the largest is taken away, which is rounded once, and is the same in the gradients.
 struct Rows {
-  float largest[2] = {minus_infinity<float>(), minus_infinity<float>()};
-  float total[2] = {0, 0};  // of this lane's columns alone
-
+  float largest[2] = {minus_infinity<float>(), minus_infinity<float>()};  // scores
+  float total[2] = {0, 0};                                                // of this lane's columns alone
   float shrink[2];  // by what the last scores have made smaller what was summed before
 
   template <int TILES>
-  __device__ __forceinline__ void weigh(float (&scores)[TILES][4], float factor) {
+  __device__ __forceinline__ void weigh(float (&products)[TILES][4], float scale) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float most = minus_infinity<float>();
 #pragma unroll
       for (int tile = 0; tile < TILES; ++tile)
-        most = Max{}(most, Max{}(scores[tile][2 * half], scores[tile][2 * half + 1]));
-      most = Max{}(largest[half], reduce_row<Max>(most));
-      const float base = most == minus_infinity<float>() ? 0.0f : most, lowered = base * factor;
-      shrink[half] = power_of_two((largest[half] - base) * factor);
+        most = Max{}(most, Max{}(products[tile][2 * half], products[tile][2 * half + 1]));
+      most = Max{}(largest[half], reduce_row<Max>(most) * scale);
+      const float base = most == minus_infinity<float>() ? 0.0f : most;
+      shrink[half] = exp_fast(largest[half] - base);
       largest[half] = most;
       float sum = 0;
 #pragma unroll
       for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          const float x = scores[tile][e];
-          scores[tile][e] = power_of_two(fmaf(x, factor, -lowered));
-          sum += scores[tile][e];
+          products[tile][e] = exp_fast(fmaf(products[tile][e], scale, -base));
+          sum += products[tile][e];
         }
       total[half] = total[half] * shrink[half] + sum;
     }
@@ -102,7 +100,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
           if (i >= queries || j >= keys || (p.causal && j > i)) scores[tile][e] = minus_infinity<float>();
         }
     }
-    rows.weigh(scores, scale * kLog2E);
+    rows.weigh(scores, scale);
   };
   // Scores of the next step are multiplied in front of the values of this one, and weighed beside them. The
   // warpgroup sees keys in its own steps alone, and waits for the others in the rest.
@@ -136,8 +134,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     const int i = row + row_of(2 * half);
     if (i >= queries) continue;
     if (lane() % 4 == 0) {
-      const float largest = rows.largest[half] * scale;
-      static_cast<float*>(p.largest)[rows_before + i] = largest_kept(largest, sum);
+      static_cast<float*>(p.largest)[rows_before + i] = largest_kept(rows.largest[half], sum);
       static_cast<float*>(p.total)[rows_before + i] = total;
     }
     T* out = p.out.of<T>(place.b, place.h) + i * p.out.row;

@@ -171,12 +171,10 @@ __device__ __forceinline__ void start_adding(float (&sums)[D / 8][4], const Left
 #endif
 }
 
-constexpr float kLog2E = 1.4426950408889634f;
-
-// 2 to the power of x by one instruction, 2 units in the last place off.
-__device__ __forceinline__ float power_of_two(float x) {
+// exp(x) by one instruction, 2 units in the last place off, and the rounding of its operand.
+__device__ __forceinline__ float exp_fast(float x) {
   float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
   return y;
 }
 

@@ -35,7 +35,7 @@ RESIZED = tuple(
     f"aten::upsample_{kind}.vec"
     for kind in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
 )
-"""Composites whose parts torch has rules for, and no others of the table."""
+"""Composites that resize. On CUDA autocast computes their parts in f32, so they are computed whole in f32 there."""
 F32_WHOLE = {"cpu": (), "cuda": ("aten::cross_entropy_loss", *RESIZED)}
 """Composites whose parts are all in the list of ops computed in f32."""
 F32_TYPED = {"cpu": (), "cuda": RESIZED}

@@ -7,8 +7,8 @@
     access.py    axes and offsets, accesses of up to 16 bytes
     maps.py      rows.py, split_rows.py, columns.py: a schedule each, which follows from shapes alone, and its text
     products.py  a matrix product around an epilogue, from the device code of the prebuilt kernels
-    chain.py     products one after the other in one launch, from registers to registers; chain_schedule.py divides it,
-                 chain_products.py, chain_bodies.py, chain_sums.py print its parts
+    back_to_back.py   products one after the other in one launch, from registers to registers; back_to_back_schedule.py
+                 divides it, back_to_back_products.py, back_to_back_bodies.py, back_to_back_sums.py print its pieces
     rows_and_columns.py   a rowwise and a colwise kernel over one domain in one walk
 
 No sum is contracted with a product, so that a value that two kernels compute has the same bits in both. Division and square

@@ -75,6 +75,20 @@ def test_in_half_precision(name: str) -> None:
     assert_op_trains(LONG[name], batch(), torch.bfloat16)
 
 
+TWICE = ("sort", "topk", "cumsum", "cumprod", "cummax", "logcumsumexp", "scatter", "index_copy")
+
+
+@pytest.mark.parametrize("name", TWICE)
+@pytest.mark.sample(3)
+def test_gradients_of_gradients_train_as_torch(name: str) -> None:
+    def slope(x: Any, b: Any) -> torch.Tensor:
+        y = LONG[name](x, b)
+        (found,) = torch.autograd.grad((y * y * y).sum(), x, create_graph=True)
+        return found / 30
+
+    assert_op_trains(slope, batch())
+
+
 ONE_RULE: dict[str, tuple[Any, str]] = {
     "sort": (lambda x: x.sort(1)[0], "nn.argsort"),
     "cumsum": (lambda x: x.cumsum(1), "nn.scan"),

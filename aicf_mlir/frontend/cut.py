@@ -13,8 +13,15 @@ import torch
 _library: Any = torch.library.Library("aicf", "DEF")
 _library.define("cut(Tensor self) -> Tensor")
 _library.impl("cut", torch.clone, "CompositeExplicitAutograd")
+
+
+def _batched(info: Any, dims: Any, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Return the cut of all rows of vmap."""
+    return CUT(x), dims[0]
+
+
 _registry: Any = torch.library
-_registry.register_vmap("aicf::cut", lambda info, dims, x: (CUT(x), dims[0]), lib=_library)
+_registry.register_vmap("aicf::cut", _batched, lib=_library)
 
 _ops: Any = torch.ops.aicf
 

@@ -12,12 +12,12 @@ from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from aicf_mlir import _C
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.nn.common import NNOp, ValueOp
+from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.train import YieldOp
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.locations import SourceLocation, location_attribute
-from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.ir.tensor_op import TensorOp, element_type, shape_of
 
 GRADIENT_LEAVES = "a gradient leaves the backward of the autograd function that it arrives in"
 
@@ -63,7 +63,7 @@ class Emitter:
         self._names[name] = count + 1
         return f"{name}{count or ''}"
 
-    def insert_all(self, op: NNOp) -> Sequence[SSAValue]:
+    def insert_all(self, op: TensorOp) -> Sequence[SSAValue]:
         """Append `op` and return its results."""
         for value in (*op.operands, *op.results):
             if len(shape_of(value)) > _C.MAX_RANK and not isinstance(op, nn.ReshapeOp):
@@ -72,7 +72,7 @@ class Emitter:
         self._place_of(op).add_op(op)
         return op.results
 
-    def _place_of(self, op: NNOp) -> Block:
+    def _place_of(self, op: TensorOp) -> Block:
         """Return the block of an op: the region that one of its operands belongs to, else the main block."""
         regions = {block for value in op.operands if (block := block_of(value)) is not self._block}
         if not regions:

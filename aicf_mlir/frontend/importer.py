@@ -141,11 +141,11 @@ class Importer(NodeImporter):
         self._emit.location = self._exported.location(node)
         if node.target in (LEAF, INPUT):
             of = self._value(cast(Node, node.args[0]))
-            (made,) = self._emit.insert_all(
+            (same,) = self._emit.insert_all(
                 InputOp(of if node.target is INPUT else self._emit.insert(nn.DetachOp(of)))
             )
-            made.name_hint = f"{of.name_hint}.input"
-            self._values[node] = made
+            same.name_hint = f"{of.name_hint}.input"
+            self._values[node] = same
             if node.target is INPUT and node.args[0] in self._carriers:
                 self._carriers.add(node)
             return

@@ -46,13 +46,15 @@ def _by_torch(
     if not any(output.requires_grad for output in outputs):
         with torch._C._AutoDispatchBelowAutograd():  # pyright: ignore[reportPrivateUsage]
             return list(GRADIENT(outputs, seeds, wrt, create_graph, retain_graph))
-    found = torch.autograd.grad(
+    differentiated: Any = torch.autograd.grad
+    found = differentiated(
         outputs, wrt, seeds, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True
     )
-    if any(gradient is None for gradient in found):
+    defined = [gradient for gradient in found if gradient is not None]
+    if len(defined) < len(found):
         raise RuntimeError(UNDEFINED)
     with torch.set_grad_enabled(create_graph):
-        return [torch.clone(gradient, memory_format=torch.contiguous_format) for gradient in found]
+        return [torch.clone(gradient, memory_format=torch.contiguous_format) for gradient in defined]
 
 
 class _Same(torch.autograd.Function):
@@ -64,9 +66,14 @@ class _Same(torch.autograd.Function):
             return INPUT(value)
 
     @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, *cotangents: Any) -> Any:
         """The cotangent itself."""
-        return cotangent
+        return cotangents[0]
+
+
+def _same(value: torch.Tensor) -> torch.Tensor:
+    function: Any = _Same
+    return function.apply(value)
 
 
 UNDEFINED = "a gradient that torch leaves undefined though its input is used"
@@ -84,7 +91,7 @@ for _name, _function in {
     if _name not in ("gradient", "input"):
         _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")  # their results are leaves
 _library.impl("gradient", _by_torch, "Autograd")
-_library.impl("input", lambda value: _Same.apply(value), "Autograd")
+_library.impl("input", _same, "Autograd")
 
 _ops: Any = torch.ops.aicf_train
 _registry: Any = torch.library
@@ -165,8 +172,14 @@ def _row_by_row(
     return found, [0 if dim is None else dim for dim in dims[2]]
 
 
-_registry.register_vmap(
-    "aicf_train::leaf", lambda info, dims, x, number: (LEAF(x, number), dims[0]), lib=_library
-)
-_registry.register_vmap("aicf_train::input", lambda info, dims, x: (INPUT(x), dims[0]), lib=_library)
+def _batched_leaf(info: Any, dims: Any, value: torch.Tensor, number: int) -> tuple[torch.Tensor, int | None]:
+    return LEAF(value, number), dims[0]
+
+
+def _batched_input(info: Any, dims: Any, value: torch.Tensor) -> tuple[torch.Tensor, int | None]:
+    return INPUT(value), dims[0]
+
+
+_registry.register_vmap("aicf_train::leaf", _batched_leaf, lib=_library)
+_registry.register_vmap("aicf_train::input", _batched_input, lib=_library)
 _registry.register_vmap("aicf_train::gradient", _batched_gradient, lib=_library)

@@ -122,10 +122,12 @@ class Recorder(InnerGradients, TorchFunctionMode):
         if (instead := written(func, args)) is not None:
             with self:
                 return instead(*args, **kwargs)
-        args, kwargs = self.traced(tuple(args)), self.traced(dict(kwargs))
+        args = self.traced(tuple(args))
+        named: dict[str, Any] = self.traced(dict(kwargs))
+        kwargs = named
         name = function_name(func)
         if func is torch.autograd.grad:
-            return self.gradient_of(**dict(zip(OF_GRAD, args, strict=False)) | kwargs)
+            return self.gradient_of(**dict(zip(OF_GRAD, args, strict=False)) | named)
         if makes_leaf(name, args, kwargs):
             self.captured.update({id(each): each for each in args if is_users(each)})
             return self.leaf(args[0])

@@ -39,7 +39,14 @@ def traced(gradients: InnerGradients) -> Generator[None]:
         setattr(EAGER, name, chosen)
 
     def wrapped(given: Any, level: int) -> Any:
-        return tree.tree_map_only(torch.Tensor, lambda each: gradients.new_input(at_this_level(each)), given)
+        def own(tensor: torch.Tensor) -> torch.Tensor:
+            return gradients.new_input(at_this_level(tensor))
+
+        return tree.tree_map_only(torch.Tensor, own, given)
+
+    def same(given: Any, level: int | None = None) -> Any:
+        del level
+        return given
 
     def jvp(
         func: Any, primals: Any, tangents: Any, argnums: Any, *, strict: bool = False, has_aux: bool
@@ -48,8 +55,8 @@ def traced(gradients: InnerGradients) -> Generator[None]:
 
     here("grad_increment_nesting", _no_level)
     here("_wrap_all_tensors", wrapped)
-    here("_create_differentiable", lambda given, level=None: given)
-    here("_undo_create_differentiable", lambda given, level=None: given)
+    here("_create_differentiable", same)
+    here("_undo_create_differentiable", same)
     here("_autograd_grad", gradients_of)
     here("_jvp_with_argnums", jvp)
     try:
@@ -127,7 +134,8 @@ def derivatives(
 ) -> list[torch.Tensor]:
     """Return the derivatives of outputs along tangents of the inputs: a gradient is linear in its seeds."""
     seeds = [gradients.new_input(torch.zeros_like(output).detach()) for output in outputs]
-    back = torch.autograd.grad(outputs, inputs, seeds, create_graph=True, allow_unused=True)
+    differentiated: Any = torch.autograd.grad
+    back = differentiated(outputs, inputs, seeds, create_graph=True, allow_unused=True)
     used = [(each, tangent) for each, tangent in zip(back, along, strict=True) if each is not None]
     found: Sequence[torch.Tensor | None] = [None] * len(seeds)
     if used:

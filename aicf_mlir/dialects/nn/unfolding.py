@@ -20,7 +20,7 @@ from aicf_mlir.ir.dtypes import ELEMENT_TYPES
 from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 
-REDUCED: Mapping[str, type[ValueOp]] = {
+REDUCED: Mapping[str, Callable[..., ValueOp]] = {
     "scalar.sum": SumOp,
     "scalar.prod": REDUCTIONS["prod"],
     "scalar.max": REDUCTIONS["amax"],
@@ -121,7 +121,7 @@ class Unfolded:
             assert isinstance(line.attr, float | int)
             return self.insert(ConstantOp(float(line.attr), TensorType(ELEMENT_TYPES[line.type], [])))
         if line.op in REDUCED:
-            reduced: Callable[..., ValueOp] = REDUCED[line.op]
+            reduced = REDUCED[line.op]
             return self.insert(reduced(self.whole(args[0], self.op.reduced_dims), self.op.reduced_dims, True))
         if line.op in CASTS and name != "bitcast":
             return self.insert(CastOp(args[0], ELEMENT_TYPES[line.type]))

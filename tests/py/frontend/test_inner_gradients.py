@@ -90,8 +90,8 @@ class Exponential(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
-        return g * ctx.saved_tensors[0]
+    def backward(ctx: Any, *g: Any) -> torch.Tensor:
+        return g[0] * ctx.saved_tensors[0]
 
 
 def freed(model: Any, b: Batch) -> torch.Tensor:

@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from inner_gradient_cases import Batch, Loss, tanh_net
 from torch import nn
-from torch.autograd import functional
-from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, vmap
 
 Tensor = torch.Tensor
+
+functional: Any = torch.autograd.functional
+jvp: Any = torch.func.jvp
+vjp: Any = torch.func.vjp
 
 
 def of_shadowed(model: Any, b: Batch) -> Tensor:

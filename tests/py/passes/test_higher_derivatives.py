@@ -76,6 +76,7 @@ def by_torch(sample: Sample, values: dict[str, Array], params: list[str]) -> dic
     results = made if isinstance(made, tuple) else (made,)
     kept = carrying(sample.build(*sample.block("f64").args))
     loss = torch.stack([(results[index] * operands[f"weights{index}"]).sin().sum() for index in kept]).sum()
+    found: tuple[torch.Tensor, ...] = ()
     for order in range(ORDERS):
         if not loss.requires_grad:
             return {name: np.zeros_like(values[name]) for name in params}

@@ -184,7 +184,7 @@ def _least(better: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..
         numbers: list[torch.Tensor] = [
             _torch.scalar_tensor(each, dtype=torch.float64) for each in (first, second)
         ]
-        made: Any = torch.where(better(*reversed(numbers)), *reversed(numbers)).item()
+        made: Any = _torch.where(better(*reversed(numbers)), *reversed(numbers)).item()
         if live is None or is_unknown(first) or is_unknown(second):
             return made
         return live.of(made, plain, second) if live is first else live.of(made, swapped(plain), first)

@@ -123,7 +123,7 @@ Status rank_in_warps(const Argsort& s, const LaunchContext& ctx) {
 
 }  // namespace
 
-Status argsort_warps(const Argsort& s, const LaunchContext& ctx) {
+Status argsort_warps_cuda(const Argsort& s, const LaunchContext& ctx) {
   if (s.rows * s.count == 0) return Status::ok();
   return with_order(s.dtype, [&](auto tag) {
     using Order = typename decltype(tag)::type;
@@ -133,7 +133,7 @@ Status argsort_warps(const Argsort& s, const LaunchContext& ctx) {
   });
 }
 
-Status argsort_blocks(const Argsort& s, const LaunchContext& ctx) {
+Status argsort_blocks_cuda(const Argsort& s, const LaunchContext& ctx) {
   if (s.rows * s.count == 0) return Status::ok();
   return with_order(s.dtype, [&](auto tag) {
     using Order = typename decltype(tag)::type;

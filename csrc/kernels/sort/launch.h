@@ -31,9 +31,9 @@ inline Argsort argsort_of(const OpDesc& op) {
 }
 
 Status argsort_cpu(const Argsort& s, const LaunchContext& ctx);
-Status argsort_warps(const Argsort& s, const LaunchContext& ctx);   // a warp for each row
-Status argsort_blocks(const Argsort& s, const LaunchContext& ctx);  // a block for each row
-Status argsort_passes(const Argsort& s, const LaunchContext& ctx);  // launches for all rows
+Status argsort_warps_cuda(const Argsort& s, const LaunchContext& ctx);   // a warp for each row
+Status argsort_blocks_cuda(const Argsort& s, const LaunchContext& ctx);  // a block for each row
+Status argsort_passes_cuda(const Argsort& s, const LaunchContext& ctx);  // launches for all rows
 
 size_t argsort_passes_workspace(const OpDesc& op);
 

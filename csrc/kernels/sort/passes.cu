@@ -30,7 +30,7 @@ struct ToIndex {
 
 }  // namespace
 
-Status argsort_passes(const Argsort& s, const LaunchContext& ctx) {
+Status argsort_passes_cuda(const Argsort& s, const LaunchContext& ctx) {
   if (s.rows * s.count == 0) return Status::ok();
   return with_order(s.dtype, [&](auto tag) {
     using Order = typename decltype(tag)::type;

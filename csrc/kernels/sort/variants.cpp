@@ -32,11 +32,11 @@ Status supports_rows(const OpDesc& op) {
 
 constexpr KernelVariant kVariants[] = {
     skippable_cuda_row("argsort_warps_cuda", "argsort", kSmAny,
-                       AICF_CUDA((prepare_with<argsort_of, argsort_warps>)), supports_rows<kOfWarp>),
+                       AICF_CUDA((prepare_with<argsort_of, argsort_warps_cuda>)), supports_rows<kOfWarp>),
     skippable_cuda_row("argsort_blocks_cuda", "argsort", kSmAny,
-                       AICF_CUDA((prepare_with<argsort_of, argsort_blocks>)), supports_rows<kOfBlock>),
+                       AICF_CUDA((prepare_with<argsort_of, argsort_blocks_cuda>)), supports_rows<kOfBlock>),
     skippable_cuda_row("argsort_passes_cuda", "argsort", kSmAny,
-                       AICF_CUDA((prepare_with<argsort_of, argsort_passes>)), needs_dense,
+                       AICF_CUDA((prepare_with<argsort_of, argsort_passes_cuda>)), needs_dense,
                        argsort_passes_workspace),
     cpu_row("argsort_cpu", "argsort", prepare_with<argsort_of, argsort_cpu>),
 };

@@ -66,12 +66,15 @@ def in_the_dialect(op: type[Operation]) -> bool:
 
 MADE_BY_GRADIENTS = {nn.AtIndexOp, nn.WindowProductOp, nn.WindowRouteOp}
 """Ops that only the gradients of others make, and that have gradients themselves."""
+MADE_BY_FUNCTIONS = {nn.ScatterOp: "replaced", nn.CumsumOp: "running_sum"}
+"""Ops of short rows, and the function of the dialect that chooses them; the front end calls it."""
 
 
 def in_the_front_end(op: type[Operation]) -> bool:
     """Made by a row, unless it is made by others: a gradient, a check, a value known while tracing."""
     row = f'"{op.name.removeprefix("nn.")}"'
-    made = row in FRONTEND if op in MADE else re.search(rf"\bnn\.{op.__name__}\b", FRONTEND)
+    maker = MADE_BY_FUNCTIONS.get(op, op.__name__)
+    made = row in FRONTEND if op in MADE else re.search(rf"\bnn\.{maker}\b", FRONTEND)
     return bool(made) or op in MADE_BY_GRADIENTS or not issubclass(op, DifferentiableInterface)
 
 

@@ -168,6 +168,11 @@ class Recorder(InnerGradients, TorchFunctionMode):
         self._carriers.update({memory_of(t): t for t in tensors((operands, result)) if t.requires_grad})
         return result
 
+    def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the leaf that replaces a tensor; nothing may write to the memory that torch's leaf would share."""
+        self._carriers.setdefault(memory_of(tensor), tensor)
+        return super().leaf(tensor)
+
     def written_to(self, operand: torch.Tensor, how: str, location: SourceLocation | None) -> None:
         """Raise TraceError: a tensor with a gradient has a new value that autograd did not record."""
         del operand

@@ -130,7 +130,24 @@ def of_no_parameter(model: Any, b: Batch) -> torch.Tensor:
     return grad((x**3).sum(), x, create_graph=True)[0].sum() + model(x).sum().detach()
 
 
+def of_a_view(model: Any, b: Batch) -> torch.Tensor:
+    whole = b["z"] * 1.0
+    x = whole[:, :].requires_grad_()
+    whole.mul_(2.0)
+    return grad(model(x).sum(), x, create_graph=True)[0].square().mean()
+
+
+def of_a_base(model: Any, b: Batch) -> torch.Tensor:
+    x = torch.zeros_like(b["z"])
+    part = x[:]
+    x.requires_grad_()
+    part.copy_(b["z"])
+    return grad(model(x).sum(), x, create_graph=True)[0].square().mean()
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
+    "a leaf whose memory is written to": (of_a_view, "changes a detached tensor in place"),
+    "a leaf whose part is written to": (of_a_base, "changes a detached tensor in place"),
     "freed": (freed, "Trying to backward through the graph a second time"),
     "freed inside": (freed_inside, "Trying to backward through the graph a second time"),
     "a function's own backward": (written_function, "'Exponential' is differentiated again"),
@@ -142,7 +159,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_torch_refuses_is_refused(name: str) -> None:
+def test_what_is_refused(name: str) -> None:
     loss, message = REFUSED[name]
     with pytest.raises(TraceError, match=message):
         compiled(inner_gradient_cases.tanh_net().double(), loss, a_batch())

@@ -43,6 +43,9 @@ def answer(make: Make, device: str) -> str:
 def main() -> None:
     device, family, part, parts, *only = sys.argv[1:]
     torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = (
+        False  # torch rounds convolutions and recurrent layers to TF32 otherwise
+    )
     declare()
     cases: dict[str, Make] = importlib.import_module(f"tests.real.{family}_models").CASES
     chosen = [name for name in cases if any(fnmatchcase(f"{family}/{name}", pattern) for pattern in only)]

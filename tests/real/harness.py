@@ -37,9 +37,6 @@ def judged(make: Make, device: str = "cpu") -> Result:
     """Train the case both ways on this device. An exception of eager torch is the case's own defect: it is a crash too."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    torch.backends.cudnn.allow_tf32 = (
-        False  # torch rounds convolutions and recurrent layers to TF32 otherwise
-    )
     try:
         work = seeded(make, device)
         if work.draws:

@@ -124,7 +124,7 @@ class Order(nn.Module):
     def __init__(self, dtype: torch.dtype, largest: int | None):
         super().__init__()
         torch.manual_seed(0)
-        self.weight, self.largest = nn.Parameter(torch.randn(17).to(dtype)), largest
+        self.weight, self.largest = nn.Parameter(torch.randn(16).to(dtype)), largest
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = x * self.weight
@@ -140,7 +140,7 @@ def ordered(dtype: torch.dtype, largest: int | None) -> tuple[Any, Batch]:
         return (values.float() * weights).sum(), {"values": values, "places": places}
 
     model = Order(dtype, largest)
-    x = torch.randn(8, 17, generator=torch.Generator().manual_seed(1)).to(dtype)
+    x = torch.randn(8, 16, generator=torch.Generator().manual_seed(1)).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return compile_train_step(model, optimizer, loss_fn=loss, example={"x": x}, device="cpu"), {"x": x}
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +19,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.train import GradientOp
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.ir.interfaces import UnfoldableInterface
+from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.signature import Label, argument_labels, return_op, set_results
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 
@@ -68,11 +72,20 @@ def weight(number: int) -> float:
     return 0.3 + 0.2 * number
 
 
+def reference(sample: Sample) -> Callable[..., Any]:
+    """What torch computes; logcumsumexp as written, since torch takes the logarithm of its gradient: the third is NaN."""
+    op = sample.build(*sample.block("f64").args)
+    if not isinstance(op, nn.ScanOp) or op.kind.data != "logaddexp":
+        return sample.torch
+    dim, turned = op.dim.value.data, [op.dim.value.data] if is_true(op.reverse) else []
+    return lambda x: x.flip(turned).exp().cumsum(dim).log().flip(turned)
+
+
 def by_torch(sample: Sample, values: dict[str, Array], params: list[str]) -> dict[str, Array]:
     """The gradients of the same loss by torch."""
     operands = {name: torch.from_numpy(np.array(value)) for name, value in values.items()}
     wrt = [operands[name].requires_grad_() for name in params]
-    made = sample.torch(*(each for name, each in operands.items() if name.startswith("p")))
+    made = reference(sample)(*(each for name, each in operands.items() if name.startswith("p")))
     results = made if isinstance(made, tuple) else (made,)
     kept = carrying(sample.build(*sample.block("f64").args))
     loss = torch.stack([(results[index] * operands[f"weights{index}"]).sin().sum() for index in kept]).sum()
@@ -103,8 +116,8 @@ def test_third_derivative_is_that_of_torch(sample: Sample) -> None:
     derived = run_by_name(run_pipeline(module, "autodiff"), values)
     for name in params:
         scale = max(1.0, float(np.abs(expected[name]).max(initial=0.0)))
-        found = derived.get(("grad", name), np.zeros_like(expected[name]))
-        np.testing.assert_allclose(found, expected[name], rtol=1e-9, atol=1e-11 * scale)
+        gradient = derived.get(("grad", name), np.zeros_like(expected[name]))
+        np.testing.assert_allclose(gradient, expected[name], rtol=1e-9, atol=1e-11 * scale)
 
 
 def test_every_gradient_that_is_one_op_is_written_by_others() -> None:

@@ -223,7 +223,10 @@ def test_a_failure_on_the_way_leaves_everything(tmp_path: Path, monkeypatch: pyt
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for target in ("aicf_mlir.runtime.plan_file.verify_module", "aicf_mlir.runtime.plan_file.Comparison.of"):
+    for target in (
+        "aicf_mlir.runtime.plan_file.verify_module",
+        "aicf_mlir.runtime.plan_file.PlanComparison.of",
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(target, interrupted)
             with pytest.raises(KeyboardInterrupt):

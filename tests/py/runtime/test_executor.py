@@ -302,7 +302,7 @@ def test_a_forked_child_is_refused() -> None:
         (
             0,
             {"inputs": [X, ("weights", 0, "f32", (K, N))]},
-            r"input 1: no arena is called 'weights'; there are const, input",
+            r"input 1: no arena is called 'weights'; there are const, host_scalar, input",
         ),
         (
             0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,7 +66,7 @@ def in_the_dialect(op: type[Operation]) -> bool:
 
 MADE_BY_GRADIENTS = {nn.AtIndexOp, nn.WindowProductOp, nn.WindowRouteOp}
 """Ops that only the gradients of others make, and that have gradients themselves."""
-MADE_BY_FUNCTIONS = {nn.ScatterOp: "replaced", nn.CumsumOp: "running_sum"}
+MADE_BY_FUNCTIONS: Mapping[type[Operation], str] = {nn.ScatterOp: "replaced", nn.CumsumOp: "running_sum"}
 """Ops of short rows, and the function of the dialect that chooses them; the front end calls it."""
 
 

@@ -13,7 +13,8 @@ Status cuda_status(cudaError_t, const char* call, const char*, int) { return Sta
 extern "C" int update_on_host(bool adam, int dtype, bool has_state, bool nesterov, bool decoupled,
                               bool maximize, int64_t count, const int64_t* numels, const int* gradients,
                               const void* const* old_values, void* const* new_values,
-                              const void* const* scalars, const int64_t* predicate, bool from_the_last_thread) {
+                              const void* const* scalars, const int64_t* predicate,
+                              bool from_the_last_thread) {
   aicf::Updates updates;
   updates.dtype = static_cast<aicf::DType>(dtype);
   updates.has_state = has_state;

@@ -37,7 +37,9 @@ def histogram(call: Call) -> SSAValue:
         _made(call, "ge", x, call.of(low, wide)),
         _made(call, "le", x, call.of(high, wide)),
     )
-    found = _made(call, "eq", place, call.materialize(torch.arange(bins, dtype=wide).reshape(1, bins)))
+    found = _made(
+        call, "eq", place, call.materialize(torch.arange(bins, dtype=wide, device="cpu").reshape(1, bins))
+    )
     counted = call.emit.cast(_made(call, "bitwise_and", inside, found), torch.int64)
     return call.emit.cast(call.emit.insert(nn.SumOp(counted, [0])), call.expected.dtype)
 
@@ -54,10 +56,10 @@ def grouped_product(call: Call) -> SSAValue:
         raise Refused("other operands than x[S, K], w[G, K, N] and offs[G]")
     (rows, inner), (groups, _, columns) = shape_of(x), shape_of(w)
     ends = call.emit.reshape(call.operand("offs", torch.int64), (1, groups))
-    places = call.materialize(torch.arange(rows).reshape(rows, 1))
+    places = call.materialize(torch.arange(rows, device="cpu").reshape(rows, 1))
     passed = call.emit.cast(_made(call, "le", ends, places), torch.int64)
     group = call.emit.insert(nn.SumOp(passed, [1], keepdim=True))
-    inside = _made(call, "eq", group, call.materialize(torch.arange(groups).reshape(1, groups)))
+    inside = _made(call, "eq", group, call.materialize(torch.arange(groups, device="cpu").reshape(1, groups)))
     spread = _made(
         call,
         "where",

@@ -75,7 +75,9 @@ def embedding_bag(call: Call) -> Value:
     bags = math.prod(shape_of_index(offsets)) - int(bool(call["include_last_offset"]))
     size = count // max(bags, 1)
     even = isinstance(offsets, torch.Tensor) and bool(size)
-    if not even or not torch.equal(offsets[:bags].to(torch.int64), torch.arange(0, count, size)):
+    if not even or not torch.equal(
+        offsets[:bags].to(torch.int64), torch.arange(0, count, size, device="cpu")
+    ):
         raise Forbidden(
             "an embedding bag whose bags differ in size or depend on data; give indices of [bags, size]"
         )
@@ -319,7 +321,7 @@ def index_copy(call: Call) -> SSAValue:
         return call.emit.reshape(with_slices(call, x, rows, vector(call, source), dim), call.shape)
     # A number that is put into a place twice counts once in its gradient.
     size = shape_of(x)[dim]
-    none, one = (call.materialize(torch.full((n,), k)) for n, k in ((size, 0), (1, 1)))
+    none, one = (call.materialize(torch.full((n,), k, device="cpu")) for n, k in ((size, 0), (1, 1)))
     filled = call.emit.insert(CLASSES["eq"](with_slices(call, none, rows, one, 0), one))
     filled = call.emit.reshape(filled, [size if d == dim else 1 for d in range(len(shape_of(x)))])
     found = call.emit.insert(CLASSES["where"](filled, call.emit.reshape(source, ()), x))
@@ -347,7 +349,7 @@ def slice_scatter(call: Call) -> SSAValue:
     if not count:
         return x
     if step != 1:
-        rows = call.materialize(torch.arange(start, end, step))
+        rows = call.materialize(torch.arange(start, end, step, device="cpu"))
         return with_slices(call, x, rows, source, dim)
     sides = [
         (part(call, x, dim, 0, start), start),
@@ -373,7 +375,7 @@ def diagonal_scatter(call: Call) -> SSAValue:
         none = [0] * (rank - 1)
         source = call.emit.insert(nn.PadOp(source, none, [*none[1:], wide - count]))
     source = call.emit.reshape(source, (*batch, *((rows, 1) if offset >= 0 else (1, columns))))
-    on = torch.arange(columns) - torch.arange(rows)[:, None] == offset
+    on = torch.arange(columns, device="cpu") - torch.arange(rows, device="cpu")[:, None] == offset
     made = call.emit.insert(CLASSES["where"](call.materialize(on), source, x))
     return call.emit.transpose(made, sorted(range(rank), key=order.__getitem__))
 
@@ -382,6 +384,6 @@ def one_hot(call: Call) -> SSAValue:
     """Return 1 at the class of the last dimension, else 0."""
     classes = int(call["num_classes"])
     index = value_of(call, index_below(call, call["self"], classes))
-    each = call.materialize(torch.arange(classes))
+    each = call.materialize(torch.arange(classes, device="cpu"))
     hit = call.emit.insert(CLASSES["eq"](call.emit.reshape(index, (*shape_of(index), 1)), each))
     return call.emit.cast(hit, torch.int64)

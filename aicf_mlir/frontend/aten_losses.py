@@ -165,7 +165,7 @@ def _rows(call: Call) -> tuple[SSAValue, int]:
 
 
 def _numbers(call: Call, classes: int) -> SSAValue:
-    return call.materialize(torch.arange(classes))
+    return call.materialize(torch.arange(classes, device="cpu"))
 
 
 def _apply(call: Call, name: str, *operands: SSAValue) -> SSAValue:

@@ -178,7 +178,7 @@ def diagonal(call: Call) -> SSAValue:
     *batch, _, columns = shape_of(x)
     offset, count = int(call["offset"]), call.shape[-1]
     start = offset if offset >= 0 else -offset * columns
-    index = call.materialize(torch.arange(count) * (columns + 1) + start)
+    index = call.materialize(torch.arange(count, device="cpu") * (columns + 1) + start)
     flat = call.emit.reshape(x, (*batch, math.prod(shape_of(x)[len(batch) :])))
     return call.emit.insert(nn.TakeOp(flat, index, len(batch)))
 
@@ -192,7 +192,7 @@ def unfold(call: Call) -> SSAValue:
         return call.emit.reshape(x, call.shape)
     dim: int = call["dimension"] % len(shape_of(x))
     size, step = int(call["size"]), int(call["step"])
-    windows = torch.arange(call.shape[dim])[:, None] * step + torch.arange(size)
+    windows = torch.arange(call.shape[dim], device="cpu")[:, None] * step + torch.arange(size, device="cpu")
     found = call.emit.insert(nn.TakeOp(x, call.materialize(windows), dim))
     rank = len(shape_of(found))
     return call.emit.transpose(found, [d for d in range(rank) if d != dim + 1] + [dim + 1])

@@ -143,7 +143,9 @@ def full_like(value: float | None = None, key: str = "fill_value") -> AtenRule:
 
     def row(call: Call) -> Value:
         number = call.number(key, call.expected.dtype) if value is None else value
-        return torch.tensor(number, dtype=call.expected.dtype).expand(tuple(call.expected.shape))
+        return torch.tensor(number, dtype=call.expected.dtype, device="cpu").expand(
+            tuple(call.expected.shape)
+        )
 
     return row
 

@@ -119,7 +119,7 @@ def segment_reduce(call: Call) -> SSAValue:
     *batch, size = shape_of(x)[: axis + 1]
     ends = ends_of_segments(call, size)
     count = shape_of(ends)[-1]
-    positions = call.materialize(torch.arange(size)[:, None])
+    positions = call.materialize(torch.arange(size, device="cpu")[:, None])
     before = call.emit.insert(CLASSES["le"](call.emit.reshape(ends, (*batch, 1, count)), positions))
     number = call.emit.insert(nn.SumOp(call.emit.cast(before, torch.int64), [axis + 1], False))
     index = along(call, number, shape_of(x), list(range(axis + 1)))

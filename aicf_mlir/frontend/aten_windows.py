@@ -205,15 +205,15 @@ def avg_pool(rank: int) -> AtenRule:
         x = call.emit.cast(x, call.wide_dtype)
         total = call.emit.insert(nn.WindowSumOp(x, None, windows, size))
         override = call.arguments.get("divisor_override")
-        counts = torch.ones((), dtype=torch.float64)
+        counts = torch.ones((), dtype=torch.float64, device="cpu")
         for d in range(rank):
-            start = torch.arange(size[d]) * windows.stride[d] - windows.low[d]
+            start = torch.arange(size[d], device="cpu") * windows.stride[d] - windows.low[d]
             end = (start + windows.kernel[d]).clamp(max=spatial[d] + windows.low[d])
             if not call["count_include_pad"]:
                 start, end = start.clamp(min=0), end.clamp(max=spatial[d])
             counts = counts[..., None] * (end - start)
         if override is not None:
-            counts = torch.full((), override)
+            counts = torch.full((), override, device="cpu")
         return call.emit.cast(call.emit.reshape(divided(call, total, counts), call.shape), call.dtype)
 
     return row
@@ -265,7 +265,10 @@ def adaptive_max_pool(rank: int) -> AtenRule:
             return largest(
                 call, x, Windows.of(kernel := [a // b for a, b in zip(spatial, size, strict=True)], kernel)
             )
-        numbers, inside = torch.zeros((), dtype=torch.int64), torch.ones((), dtype=torch.bool)
+        numbers, inside = (
+            torch.zeros((), dtype=torch.int64, device="cpu"),
+            torch.ones((), dtype=torch.bool, device="cpu"),
+        )
         for d in range(rank):
             places, _ = parts(spatial[d], size[d])
             x = call.emit.insert(nn.TakeOp(x, call.materialize(places.clamp(min=0)), 2 + 2 * d))
@@ -296,8 +299,12 @@ def parts(whole: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     starts = [i * whole // count for i in range(count)]
     ends = [-(-(i + 1) * whole // count) for i in range(count)]
     longest = max((end - start for start, end in zip(starts, ends, strict=True)), default=0)
-    places = torch.tensor(starts, dtype=torch.int64)[:, None] + torch.arange(longest)
-    return places.where(places < torch.tensor(ends)[:, None], -1), torch.tensor(ends) - torch.tensor(starts)
+    places = torch.tensor(starts, dtype=torch.int64, device="cpu")[:, None] + torch.arange(
+        longest, device="cpu"
+    )
+    return places.where(places < torch.tensor(ends, device="cpu")[:, None], -1), torch.tensor(
+        ends, device="cpu"
+    ) - torch.tensor(starts, device="cpu")
 
 
 def of_ranks(

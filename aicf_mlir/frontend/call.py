@@ -115,7 +115,10 @@ class Call:
             tensor = cast(SSAValue, value)
             own = next(each for each, type_ in ELEMENT_TYPES.items() if type_ == element_type(tensor))
             return bool(shape_of(tensor)) or own.itemsize <= dtype.itemsize
-        return not isinstance(value, (int, float)) or torch.tensor(value, dtype=dtype).item() == value
+        return (
+            not isinstance(value, (int, float))
+            or torch.tensor(value, dtype=dtype, device="cpu").item() == value
+        )
 
     def of(self, value: Any, dtype: torch.dtype) -> SSAValue:
         """A tensor or a number in a dtype."""
@@ -136,7 +139,9 @@ class Call:
         number = self.arguments[name]
         if isinstance(number, SSAValue):
             return cast(SSAValue, number)
-        if math.isfinite(number) and not math.isfinite(torch.tensor(float(number), dtype=dtype).item()):
+        if math.isfinite(number) and not math.isfinite(
+            torch.tensor(float(number), dtype=dtype, device="cpu").item()
+        ):
             kind = str(dtype).removeprefix("torch.")
             raise Forbidden(f"{name}={number:g} is beyond the range of {kind}")
         return number

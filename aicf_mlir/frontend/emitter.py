@@ -109,7 +109,7 @@ class Emitter:
         """
         number = float(value)
         if dtype.is_floating_point:
-            rounded = torch.tensor(number, dtype=dtype).item()
+            rounded = torch.tensor(number, dtype=dtype, device="cpu").item()
             number = rounded if math.isinf(rounded) else number
         return self.insert(nn.ConstantOp(number, tensor_type(shape, dtype)))
 

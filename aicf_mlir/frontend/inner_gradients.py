@@ -22,7 +22,7 @@ OF_GRAD = (
 """The arguments of `torch.autograd.grad()`."""
 
 
-NONE = torch.empty(0)
+NONE = torch.empty(0, device="cpu")
 """It stands for a leaf that the user's code does not know."""
 
 

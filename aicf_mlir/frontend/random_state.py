@@ -25,7 +25,11 @@ class RandomState:
     def on(self, device: torch.device) -> torch.Tensor:
         """The tensor, always the same one."""
         if self._tensor is None:
-            seed = int(torch.randint(-(1 << 63), (1 << 63) - 1, ())) if self._seed is None else self._seed
+            seed = (
+                int(torch.randint(-(1 << 63), (1 << 63) - 1, (), device="cpu"))
+                if self._seed is None
+                else self._seed
+            )
             self._tensor = torch.tensor([seed, 0], dtype=torch.int64, device=device)
         return self._tensor
 
@@ -43,7 +47,7 @@ class RandomState:
         """Begin again with a seed."""
         self._seed = checked(seed)
         if self._tensor is not None:
-            self._tensor.copy_(torch.tensor([self._seed, 0]))
+            self._tensor.copy_(torch.tensor([self._seed, 0], device="cpu"))
 
 
 def checked(seed: object) -> int:

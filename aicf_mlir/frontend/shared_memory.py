@@ -121,8 +121,8 @@ def base_holders(tensor: torch.Tensor) -> tuple[int, int] | None:
     )
 
 
-OWN_BASE = base_holders(torch.zeros(2)[1:])
-UNHELD = references(torch.zeros(1))
+OWN_BASE = base_holders(torch.zeros(2, device="cpu")[1:])
+UNHELD = references(torch.zeros(1, device="cpu"))
 
 
 def key_of(storage: torch.UntypedStorage) -> int:

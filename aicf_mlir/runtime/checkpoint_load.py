@@ -244,5 +244,5 @@ def _describe(tensor: StoredTensor | Slot) -> str:
 
 def _to_torch(tensor: StoredTensor) -> torch.Tensor:
     if not math.prod(tensor.shape):
-        return torch.empty(tensor.shape, dtype=TORCH_DTYPES[tensor.dtype])
+        return torch.empty(tensor.shape, dtype=TORCH_DTYPES[tensor.dtype], device="cpu")
     return torch.frombuffer(bytearray(tensor.data), dtype=TORCH_DTYPES[tensor.dtype]).reshape(tensor.shape)

@@ -169,7 +169,7 @@ class OptimizerState:
                 bound.views[key] = target
             are_zeros = self._store.takes_zeros(bound.slots[key].key)
             if value is None:
-                begins = torch.as_tensor(bound.beginning(key))
+                begins = torch.as_tensor(bound.beginning(key), device="cpu")
                 if not are_zeros or begins.any() or begins.signbit().any():  # written zeros take memory
                     target.copy_(begins)
                 continue

@@ -96,7 +96,11 @@ def _find_places() -> dict[str, int]:
     tensor = flat.as_strided(sizes, strides, offset)
     words, storage = words_at(_cdata(tensor), _TENSOR), tensor.untyped_storage()
     shape = [5, *sizes, *strides, offset, tensor.numel()]
-    shared, other, single = torch.zeros(64), torch.zeros(64), torch.zeros(64)
+    shared, other, single = (
+        torch.zeros(64, device="cpu"),
+        torch.zeros(64, device="cpu"),
+        torch.zeros(64, device="cpu"),
+    )
     data = _only(i for i, word in enumerate(words_at(_cdata(storage), 4)) if word == storage.data_ptr())
     clone = _lazy_clone(shared)
     frees = [words_at(_cdata(t.untyped_storage()) + data, 2)[1] for t in (shared, clone, other, single)]
@@ -111,7 +115,7 @@ def _find_places() -> dict[str, int]:
 
 
 def _find_requires_grad() -> dict[str, int]:
-    tensor = torch.zeros(1)
+    tensor = torch.zeros(1, device="cpu")
     object_words = words_at(id(tensor), type(tensor).__basicsize__ // _WORD)
     before = words_at(_cdata(tensor), _TENSOR)
     tensor.requires_grad_()
@@ -134,13 +138,13 @@ def _find_requires_grad() -> dict[str, int]:
 
 
 CHANGES: dict[str, Callable[[torch.Tensor], object]] = {
-    ".data = other memory": lambda t: setattr(t, "data", torch.zeros(4, 4)),
+    ".data = other memory": lambda t: setattr(t, "data", torch.zeros(4, 4, device="cpu")),
     ".data = other strides": lambda t: setattr(t, "data", t.detach().t()),
     ".data = other offset": lambda t: setattr(t, "data", t.detach().as_strided((4, 4), (4, 1), 4)),
     ".data = other sizes": lambda t: setattr(t, "data", t.detach()[:2]),
     ".data = fewer dimensions": lambda t: setattr(t, "data", t.detach().view(16)),
     ".data = other dtype": lambda t: setattr(t, "data", t.detach().view(torch.int32)),
-    "set_": lambda t: t.set_(torch.zeros(64).untyped_storage(), 0, (4, 4), (4, 1)),
+    "set_": lambda t: t.set_(torch.zeros(64, device="cpu").untyped_storage(), 0, (4, 4), (4, 1)),
     "resize_": lambda t: t.resize_(2, 2),
     "as_strided_": lambda t: t.as_strided_((4, 4), (1, 4)),
     "t_": lambda t: t.t_(),
@@ -153,7 +157,7 @@ CHANGES: dict[str, Callable[[torch.Tensor], object]] = {
 
 def _sees_places() -> bool:
     for change in CHANGES.values():
-        tensor, watch = torch.zeros(64)[:16].view(4, 4), _C.Watch()
+        tensor, watch = torch.zeros(64, device="cpu")[:16].view(4, 4), _C.Watch()
         add_tensors(watch, [tensor])
         if watch.count_words(0) != 1 or watch.changed() != -1:
             return False
@@ -165,7 +169,7 @@ def _sees_places() -> bool:
 
 
 def _sees_requires_grad() -> bool:
-    tensor, watch = torch.zeros(1), _C.Watch()
+    tensor, watch = torch.zeros(1, device="cpu"), _C.Watch()
     watch.add_trained([tensor])
     seen = [watch.changed()]
     for flag in (True, False, True):

@@ -21,7 +21,10 @@ def _hook_field(attribute: str, register: str) -> int:
 
     Reading there takes a nanosecond, torch's getter thirty, and a step reads two for each parameter.
     """
-    tensor, other = torch.zeros(1, requires_grad=True), torch.zeros(1, requires_grad=True)
+    tensor, other = (
+        torch.zeros(1, requires_grad=True, device="cpu"),
+        torch.zeros(1, requires_grad=True, device="cpu"),
+    )
     getattr(tensor, register)(print)
     hooks = getattr(tensor, attribute)
     return 0 if _C.Watch.find_field(other, hooks) else _C.Watch.find_field(tensor, hooks)

@@ -65,7 +65,9 @@ def moved(model: nn.Module, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.is_floating_point():
-            units = torch.rand(parameter.shape, generator=generator, dtype=torch.float64, device="cpu") * 4 - 2
+            units = (
+                torch.rand(parameter.shape, generator=generator, dtype=torch.float64, device="cpu") * 4 - 2
+            )
             change = (1 + units * torch.finfo(parameter.dtype).eps).to(parameter.device)
             parameter.data.copy_((parameter.data.double() * change).to(parameter.dtype))
 

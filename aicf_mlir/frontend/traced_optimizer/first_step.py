@@ -202,7 +202,7 @@ class GraphComparison:
 
     def _initial(self, node: Node, key: StateKey) -> Initial:
         if node in self.numbers:
-            number = torch.tensor(float(self.numbers[node]), dtype=torch.float64)
+            number = torch.tensor(float(self.numbers[node]), dtype=torch.float64, device="cpu")
             return lambda _: number
         if node not in self.beginnings:  # nothing reads it, so it keeps its value
             first = self._results(self.first)
@@ -236,7 +236,7 @@ def ancestors(node: Node) -> list[Node]:
 
 def _of_shape(node: Any) -> torch.Tensor:
     value: torch.Tensor = node.meta["val"]
-    return torch.empty(value.shape, dtype=value.dtype)
+    return torch.empty(value.shape, dtype=value.dtype, device="cpu")
 
 
 def source_of(node: Node) -> Node:

@@ -118,7 +118,7 @@ class OptimizerModule(torch.nn.Module):
             return value
         if isinstance(value, torch.SymFloat):
             self.record.numbers.add((index, key))
-            return torch.scalar_tensor(value, dtype=torch.float64)  # pyright: ignore[reportArgumentType]
+            return torch.scalar_tensor(value, dtype=torch.float64, device="cpu")  # pyright: ignore[reportArgumentType]
         if isinstance(value, (int, float)):
             self.record.numbers.add((index, key))
             self.record.literals[index, key] = value

@@ -118,11 +118,13 @@ def trace_optimizer(
     try:
         settings = settings_of(optimizer, first_group)
         numbers = [
-            torch.tensor(float(v), dtype=torch.float64) for each in settings for v in each.values.values()
+            torch.tensor(float(v), dtype=torch.float64, device="cpu")
+            for each in settings
+            for v in each.values.values()
         ]
     except BindError as error:
         raise trace_error(str(error), fallback) from None
-    like = [torch.zeros(p.shape, dtype=p.dtype) for p in (*params, *params)]
+    like = [torch.zeros(p.shape, dtype=p.dtype, device="cpu") for p in (*params, *params)]
     first = _export(optimizer, members, settings, [], [*like, *numbers], fallback)
     keys = [
         *first.module.record.keys,
@@ -132,7 +134,7 @@ def trace_optimizer(
     made = dict(zip(first.module.record.keys, first.results[len(params) :], strict=True))
     states = [(key, key in first.module.record.numbers) for key in keys]
     tensors = [
-        torch.tensor(0.0, dtype=torch.float64)
+        torch.tensor(0.0, dtype=torch.float64, device="cpu")
         if is_number
         else torch.zeros_like(made[key].meta["val"], device="cpu")
         for key, is_number in states
@@ -223,7 +225,7 @@ def _arguments(
     members: Sequence[Sequence[int]],
 ) -> list[Argument]:
     group_of = {i: each.index for each, inside in zip(settings, members, strict=True) for i in inside}
-    zeros = [torch.zeros(p.shape, dtype=p.dtype) for p in params]
+    zeros = [torch.zeros(p.shape, dtype=p.dtype, device="cpu") for p in params]
     arguments = [
         Argument(Label(role, names[p]), tuple(p.shape), p.dtype)
         for role in ("param", "input")
@@ -274,7 +276,7 @@ def _reads(graph: OptimizerGraph, read: Mapping[str, bool]) -> list[Read]:
         for index, missed in enumerate(module.record.missed)
         for key in missed
     ]
-    plain = torch.optim.SGD([torch.zeros(1)])
+    plain = torch.optim.SGD([torch.zeros(1, device="cpu")])
     known = {*dir(torch.optim.Optimizer), *vars(plain)} - {"defaults", "step"}
     own = vars(module.optimizer)
     entries += [

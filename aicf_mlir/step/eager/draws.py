@@ -94,7 +94,9 @@ class Draws(TorchDispatchMode):
                     f"torch drops with probability {p}, the compiled step with {op.p.value.data}"
                 )
             ones = np.ones(op.domain)
-            return torch.asarray((self._value(op, [ones]) != 0).astype(np.float64)).reshape(tuple(shape))
+            return torch.asarray((self._value(op, [ones]) != 0).astype(np.float64), device="cpu").reshape(
+                tuple(shape)
+            )
         return (self._of(op, "uniform", shape) < 1 - p).double()
 
     def law(self, law: str, shape: Sequence[int]) -> torch.Tensor:
@@ -106,7 +108,7 @@ class Draws(TorchDispatchMode):
             raise UncomparedError(
                 f"torch draws {law} numbers of {list(shape)}, the compiled step {op.name} of {op.domain}"
             )
-        return torch.asarray(self._value(op, [])).reshape(tuple(shape))
+        return torch.asarray(self._value(op, []), device="cpu").reshape(tuple(shape))
 
     def _take(self) -> RandomizedOp:
         """Return the op of this draw, and advance torch's generator."""

@@ -85,7 +85,8 @@ def decided_by(gradient: torch.Tensor, runs: Sequence[torch.Tensor], unit: float
         return torch.ones_like(gradient, dtype=torch.bool)
     noise = torch.stack([(run - gradient).abs() for run in runs]).amax(0)
     is_noise = (
-        gradient.abs() <= torch.maximum(8 * noise, torch.as_tensor(max(rms(noise), 2 * unit * rms(gradient))))
+        gradient.abs()
+        <= torch.maximum(8 * noise, torch.as_tensor(max(rms(noise), 2 * unit * rms(gradient)), device="cpu"))
     ) & ((noise > 0) | (gradient != 0))
     return ~is_noise
 

@@ -33,7 +33,7 @@ class Live:
         found |= {f"buffer {name!r}": tensor for name, tensor in others.items() if name not in self.trained}
         for name, parameter in self.trained.items():
             for key, value in self.state_of(parameter).items():
-                found[f"state {key!r} of {name!r}"] = torch.as_tensor(value)
+                found[f"state {key!r} of {name!r}"] = torch.as_tensor(value, device="cpu")
         return {name: on_host(tensor) for name, tensor in found.items()}
 
     @property
@@ -130,7 +130,7 @@ def moved(tensors: Iterable[torch.Tensor], unit: float, generator: torch.Generat
         for tensor in tensors:
             if not tensor.is_floating_point() or not tensor.numel():
                 continue
-            noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1
+            noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64, device="cpu") * 2 - 1
             value = tensor.detach().to("cpu", torch.float64)
             other = (value * (1 + unit * noise)).to(tensor.dtype)
             kept = torch.where(other.isfinite(), other.double(), value)

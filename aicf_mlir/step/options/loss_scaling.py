@@ -33,7 +33,7 @@ class LossScale:
     growth_interval: int = 2000
 
     def __post_init__(self) -> None:
-        scale = torch.tensor(real(self.init_scale, SCALE), dtype=torch.float32).item()
+        scale = torch.tensor(real(self.init_scale, SCALE), dtype=torch.float32, device="cpu").item()
         if not 0 < scale < math.inf:
             raise BindError(f"{SCALE} must be a finite f32 above 0, got {self.init_scale!r}")
         if not 1 <= real(self.growth_factor, "growth_factor") < math.inf:

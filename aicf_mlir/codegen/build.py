@@ -6,9 +6,11 @@ the machine code of the last kernels is kept.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from weakref import WeakValueDictionary
 
 from aicf_mlir import _C
@@ -32,23 +34,33 @@ def build(kernels: Iterable[Kernel]) -> dict[str, _C.Code]:
     """The code of each kernel by its id. KernelError if a compiler is needed and missing, or refuses the text."""
     wanted = {kernel.id: kernel for kernel in kernels}
     with _lock:
-        codes: dict[str, _C.Code] = {}
-        for id_, kernel in wanted.items():
-            if (code := _loaded.get(id_)) is None:
-                code = _loaded[id_] = _load(kernel, *_make(kernel))
-            codes[id_] = code
+        codes = {id_: code for id_ in wanted if (code := _loaded.get(id_)) is not None}
+        missing = [kernel for id_, kernel in wanted.items() if id_ not in codes]
+        for kernel, made in zip(missing, _make(missing), strict=True):
+            codes[kernel.id] = _loaded[kernel.id] = _load(kernel, *made)
         return codes
 
 
-def _make(kernel: Kernel) -> tuple[Code, bytes]:
-    if kernel.id in _made:
+def _make(kernels: Sequence[Kernel]) -> list[tuple[Code, bytes]]:
+    """The text and the machine code of each; what a GPU runs is compiled by as many threads as there are processors."""
+    made = {kernel.id: _made[kernel.id] for kernel in kernels if kernel.id in _made}
+    texts = [(kernel, generate(kernel)) for kernel in kernels if kernel.id not in made]
+    images = list[bytes]()
+    if len(texts) > 1 and texts[0][0].target != "cpu":
+        pool = ThreadPoolExecutor(min(len(texts), len(os.sched_getaffinity(0))), "aicf-compile")
+        try:
+            images += pool.map(_image, *zip(*texts, strict=True))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    else:
+        images += [_image(kernel, code) for kernel, code in texts]
+    made |= {kernel.id: (code, image) for (kernel, code), image in zip(texts, images, strict=True)}
+    for kernel in kernels:
+        _made[kernel.id] = made[kernel.id]
         _made.move_to_end(kernel.id)
-        return _made[kernel.id]
-    code = generate(kernel)
-    _made[kernel.id] = code, _image(kernel, code)
-    if len(_made) > MOST_MADE:
+    while len(_made) > MOST_MADE:
         _made.popitem(last=False)
-    return _made[kernel.id]
+    return [made[kernel.id] for kernel in kernels]
 
 
 def _image(kernel: Kernel, code: Code) -> bytes:

@@ -284,6 +284,9 @@ __device__ __forceinline__ uint4 philox(long long seed, long long step, long lon
     "clamped": """\
 __device__ __forceinline__ long long clamped(long long index, long long size) {
   return index < 0 ? 0 : index < size ? index : size - 1;
+}
+__device__ __forceinline__ int clamped(int index, int size) {
+  return index < 0 ? 0 : index < size ? index : size - 1;
 }""",
 }
 """The pieces by name, in an order in which each uses only earlier ones."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from aicf_mlir.codegen.cuda.scalars import REDUCERS, TYPES, expression, literal
+from aicf_mlir.codegen.ranges import NARROW, narrow_values
 from aicf_mlir.ir.body import BITS, Line
 from aicf_mlir.kernels.kernel import Kernel
 
@@ -102,6 +103,9 @@ class Scope:
         """`element` gives an operand's element at this point, widened; `index` the point's place in a dimension."""
         self.text, self.kernel, self._element, self._index = text, kernel, element, index
         self.names: dict[int, str] = dict(outer.names) if outer else {}
+        self._narrow = narrow_values(kernel)
+        self._short: dict[int, str] = dict(outer._short) if outer else {}
+        """The names of values of i64 that have 32 bits here; `names` has them widened."""
 
     def need(self, values: Iterable[int]) -> None:
         """Compute the values among these that are not known yet."""
@@ -131,7 +135,11 @@ class Scope:
             code, type_ = self._element(value), kernel.body.args[value]
         elif line.op == "arith.constant":
             assert isinstance(line.attr, int | float)
+            if value in self._narrow:
+                self._short[value] = literal(line.attr, "i32")
             return literal(line.attr, line.type)
+        elif value in self._narrow:
+            return self._define_short(value, line)
         else:
             type_ = line.type
             if line.op == "scalar.index":
@@ -142,9 +150,29 @@ class Scope:
             else:
                 types = [kernel.body.type(arg) for arg in line.args]
                 names = [self.names[arg] for arg in line.args]
+                if line.op == "arith.cmpi" and all(arg in self._narrow for arg in line.args):
+                    types, names = ["i32", "i32"], [self._shortened(arg) for arg in line.args]
                 code = self._shared_quotient(line, names) or expression(line, types, names)
         self.text.add(f"const {TYPES[type_]} v{value} = {code};")
         return f"v{value}"
+
+    def _define_short(self, value: int, line: Line) -> str:
+        """A value of i64 that is small: in 32 bits, and widened where something else reads it."""
+        if line.op == "scalar.index":
+            assert isinstance(line.attr, int)
+            code = f"static_cast<int>({self._index(line.attr)})"
+        else:
+            types = ["i1" if self.kernel.body.type(arg) == "i1" else "i32" for arg in line.args]
+            names = [self._shortened(arg) for arg in line.args]
+            code = expression(line._replace(type="i32"), types, names)
+        self.text.add(f"const int v{value} = {code};")
+        self._short[value] = f"v{value}"
+        return f"static_cast<long long>(v{value})"
+
+    def _shortened(self, arg: int) -> str:
+        """An operand in 32 bits, also one that another part of the text has made wide; a condition as it is."""
+        is_wide = arg in self._narrow and arg not in self._short
+        return f"static_cast<int>({self.names[arg]})" if is_wide else self._short.get(arg, self.names[arg])
 
     def _shared_quotient(self, line: Line, names: list[str]) -> str:
         """The division of many elements by a value of a reduction or a row: a reciprocal and a product; else ""."""
@@ -159,9 +187,21 @@ class Scope:
         table = self.kernel.operands[line.args[0]]
         if 0 in table.shape:
             return literal(0, line.type)
+        places = list(zip(line.args[1:], table.shape, table.strides, strict=True))
+        is_small = sum((size - 1) * abs(stride) for _, size, stride in places) < NARROW
         terms: list[str] = []
-        for arg, size, stride in zip(line.args[1:], table.shape, table.strides, strict=True):
+        for arg, size, stride in places:
             if size > 1 and stride:
-                place = f"clamped({self.names[arg]}, {size}ll)"
-                terms.append(place if stride == 1 else f"{place} * {stride}ll")
+                place = self._place(arg, size)
+                if is_small and arg not in self._short:
+                    place = f"static_cast<int>({place})"
+                factor = f"{stride}" if is_small else f"{stride}ll"
+                terms.append(place if stride == 1 else f"{place} * {factor}")
         return f"widen(a{line.args[0]}[{' + '.join(terms) or '0'}])"
+
+    def _place(self, arg: int, size: int) -> str:
+        """An index of a dimension of a table: as it is where it cannot be outside."""
+        known, short = self._narrow.get(arg), self._short.get(arg)
+        if known is None or short is None:
+            return f"clamped({self.names[arg]}, {size}ll)"
+        return short if known.low >= 0 and known.high < size else f"clamped({short}, {size})"

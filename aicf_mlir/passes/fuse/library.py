@@ -19,7 +19,7 @@ class Library:
             kernel["name"]
             for op in ("gemm", "gemm_epilogue")
             for kernel in registry.kernels_of(op)
-            if kernel["cublaslt"]
+            if kernel["library"]
         }
 
     def runs(self, op: KernelOp) -> bool:

@@ -36,6 +36,7 @@ from aicf_mlir.passes.fuse.loops.members import (
     member_of,
     resolve,
 )
+from aicf_mlir.passes.fuse.loops.recomputed import recomputed
 from aicf_mlir.passes.fuse.updating import updates, updating
 
 LOOK_BACK = 48
@@ -69,6 +70,10 @@ class Clustering:
         """The clusters of more than one member, or of generated launches, in the order of the text."""
         for member in self.loops.values():
             self.place(member)
+        for cluster in list(self.clusters):
+            if (lighter := recomputed(cluster, self.loops)) is not None:
+                self.clusters.remove(cluster)
+                self.take(lighter)
         return self.clusters
 
     def place(self, member: LoopMember) -> None:

@@ -82,7 +82,7 @@ class KernelVariant(TypedDict):
     device: str
     min_sm: int
     max_sm: int
-    cublaslt: bool
+    library: str | None
     built: bool
 
 class MemoryStats(TypedDict):
@@ -463,10 +463,10 @@ class Executor:
 
 def device_count(kind: str = "cuda") -> int: ...
 def target_of(device: str) -> str:
-    """The target of plans for a device, "cpu" or "cuda:0": "cpu", "sm_90", or "sm_90+cublaslt"."""
+    """The target of plans for a device, "cpu" or "cuda:0": "cpu", "sm_90", or "sm_90+cublaslt+cudnn"."""
 
-def cublaslt_version() -> int:
-    """Such as 130100; 0 where plans here cannot use it."""
+def libraries() -> list[tuple[str, str, int]]:
+    """Each library that a target may name: its name there, its name in a sentence, its version; 0 if it is not found here."""
 
 def synchronize(device: str, stream: int = 0) -> None: ...
 def memory_stats(device: str) -> MemoryStats: ...

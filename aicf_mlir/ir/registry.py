@@ -174,7 +174,11 @@ def may_alias(use: Use) -> frozenset[tuple[int, int]]:
 def check_target(target: str) -> None:
     """Raise VerifyError for a target that no plan can be made for; it lists the possible ones."""
     if target not in (known := _C.targets()):
-        raise VerifyError(f"there is no target {target!r}; there are {', '.join(known)}")
+        plain = ", ".join(each for each in known if "+" not in each)
+        libraries = ", ".join(f"+{name}" for name, *_ in _C.libraries())
+        raise VerifyError(
+            f"there is no target {target!r}; there are {plain}, those of a GPU with any of {libraries} in this order"
+        )
 
 
 def capability(target: str) -> int:

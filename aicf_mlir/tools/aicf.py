@@ -60,9 +60,10 @@ def nvrtc_library() -> str:
     return nvrtc.toolchain() if nvrtc.available() else "none: generated CUDA kernels need nvidia-cuda-nvrtc"
 
 
-def cublaslt() -> str:
-    """The library for products on a GPU in addition to our own kernels, which do not need it."""
-    return str(_C.cublaslt_version() or "none, or not asked for: products on a GPU run by kernels of AICF")
+def library(name: str) -> str:
+    """The version of a library for a GPU in addition to our own kernels, which do not need it."""
+    versions = {row: version for row, _, version in _C.libraries()}
+    return str(versions[name] or "none, or not asked for: a GPU runs kernels of AICF in its place")
 
 
 ROWS: dict[str, Callable[[], str]] = {
@@ -75,7 +76,7 @@ ROWS: dict[str, Callable[[], str]] = {
     "processor": hardware.processor,
     "blas": hardware.blas,
     "nvrtc": nvrtc_library,
-    "cublaslt": cublaslt,
+    **{name: partial(library, name) for name, *_ in _C.libraries()},
     "driver": hardware.driver,
     "devices": lambda: ", ".join(["cpu", *hardware.cuda_devices()]),
     **{name: partial(environment.described, name) for name in environment.VARIABLES},

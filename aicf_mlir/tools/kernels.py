@@ -11,7 +11,7 @@ while `version` stays:
     KERNEL   id, device                 "gemm_cpu_blas", "cpu" or "cuda"
              min_sm                     the lowest compute capability, such as 80; 0 on the CPU
              max_sm                     the highest; 0 where there is none
-             cublaslt                   true if it is of that library
+             library                    the library that it is of, or null
              built                      true if this build has its code
              available                  true if it can run on this machine
              missing                    the reason if it cannot; null if it can
@@ -42,7 +42,7 @@ class KernelRow:
     device: str
     min_sm: int
     max_sm: int
-    cublaslt: bool
+    library: str | None
     built: bool
     available: bool
     missing: str | None
@@ -90,7 +90,7 @@ def _kernel(variant: _C.KernelVariant, present: str | None) -> KernelRow:
         variant["device"],
         variant["min_sm"],
         variant["max_sm"],
-        variant["cublaslt"],
+        variant["library"],
         variant["built"],
         missing is None,
         missing,
@@ -108,7 +108,9 @@ def _missing(variant: _C.KernelVariant, present: str | None) -> str | None:
     newest = variant["max_sm"] or capability(present)
     if not variant["min_sm"] <= capability(present) <= newest:
         return f"the device here is {architecture(present)}"
-    return "no cuBLASLt here" if variant["cublaslt"] and not present.endswith("+cublaslt") else None
+    titles = {name: title for name, title, _ in _C.libraries()}
+    library = variant["library"]
+    return None if library is None or library in present.split("+") else f"no {titles[library]} here"
 
 
 def _unknown(name: str, rows: dict[str, Schema]) -> str:

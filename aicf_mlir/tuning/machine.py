@@ -29,8 +29,7 @@ def machine_of(device: str) -> dict[str, str]:
 
 def _libraries() -> list[str]:
     """The libraries for products, and the compilers of generated kernels."""
-    version = _C.cublaslt_version()
-    own = [f"cuBLASLt {version}"] if version else []
+    own = [f"{title} {version}" for _, title, version in _C.libraries() if version]
     return [*own, nvrtc.toolchain()] if nvrtc.available() else own
 
 

@@ -1,6 +1,6 @@
 #include "bindings/bindings.h"
 #include "device/buffer.h"
-#include "device/cublaslt.h"
+#include "device/libraries/found.h"
 #include "device/pool.h"
 #include "kernels/common/cpu_blas.h"
 #include "runtime/cpu_level.h"
@@ -27,8 +27,12 @@ void bind_devices(py::module_& m) {
   m.def(
       "target_of", [](const std::string& device) { return device_named(device).target().str(); },
       py::arg("device"));
-  m.def("cublaslt_version",
-        [] { return cublaslt::available() ? cublaslt::library()->version() : size_t{0}; });
+  m.def("libraries", [] {
+    std::vector<std::tuple<std::string, std::string, size_t>> rows;
+    for (const LibraryRow& row : kLibraries)
+      rows.emplace_back(row.name, row.title, version_of(row.library));
+    return rows;
+  });
   m.def(
       "synchronize",
       [](const std::string& device, uintptr_t stream) {

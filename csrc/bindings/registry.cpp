@@ -115,7 +115,9 @@ py::list kernel_variants() {
     row["device"] = variant.device == DeviceType::Cpu ? "cpu" : "cuda";
     row["min_sm"] = variant.min_sm;
     row["max_sm"] = variant.max_sm;
-    row["cublaslt"] = variant.cublaslt;
+    row["library"] = py::none();
+    for (const LibraryRow& library : kLibraries)
+      if (library.library == variant.library) row["library"] = library.name;
     row["built"] = variant.prepare != nullptr;
     rows.append(row);
   }

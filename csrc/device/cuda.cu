@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/cublaslt.h"
+#include "device/libraries/found.h"
 #include "device/cuda_branches.h"
 #include "device/cuda_dependent.cuh"
 #include "device/cuda_graph_nodes.h"
@@ -67,7 +67,7 @@ class CudaDevice final : public Device {
   CudaDevice(int index, int sm) : index_(index), sm_(sm) {}
 
   DeviceType type() const override { return DeviceType::Cuda; }
-  Target target() const override { return Target{DeviceType::Cuda, sm_, cublaslt::available()}; }
+  Target target() const override { return Target{DeviceType::Cuda, sm_, found_libraries()}; }
 
   Status allocate(size_t bytes, void** out) override {
     CurrentDevice current(index_);

@@ -115,8 +115,10 @@ Status KernelRegistry::accepts(const KernelVariant& variant, const OpDesc& op, c
   if (variant.max_sm && variant.max_sm < target.sm)
     return Status::unsupported("needs sm_" + std::to_string(variant.max_sm) + " or older");
   AICF_TRY(variant.supported(op));
-  const bool missing = variant.cublaslt && !target.cublaslt;
-  return missing ? Status::unsupported("needs cuBLASLt: a target with +cublaslt") : Status::ok();
+  for (const LibraryRow& row : kLibraries)
+    if (variant.library == row.library && !target.libraries.has(row.library))
+      return Status::unsupported(std::string("needs ") + row.title + ": a target with +" + row.name);
+  return Status::ok();
 }
 
 Status KernelRegistry::select(const OpDesc& op, const Target& target, const std::string& name,

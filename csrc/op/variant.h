@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "op/libraries.h"
 #include "op/schema.h"
 
 namespace aicf {
@@ -71,7 +72,7 @@ struct KernelVariant {
   size_t (*query_workspace)(const OpDesc&) = nullptr;  // bytes; null means none
   Choices choices = nullptr;                           // null: it has no choice
   bool skippable = false;  // whether the launch looks at ctx.predicate; needed on CUDA only
-  bool cublaslt = false;   // whether it is of cuBLASLt, which a target has or has not
+  Library library = Library::None;  // whose it is, which a target has or has not
   // Why a later row is taken where no plan names this one, though it supports the operation; null: none is.
   Status (*preferred)(const OpDesc&) = nullptr;
   int max_sm = 0;                    // highest compute capability; 0: any
@@ -133,11 +134,11 @@ inline OpDesc same_op(const OpDesc& op) { return op; }
 template <auto run>
 constexpr Prepare prepare_op = prepare_with<same_op, run>;
 
-// "cpu", "sm_90", or "sm_90+cublaslt" where products may be those of that library.
+// "cpu", "sm_90", or "sm_90+cublaslt+cudnn" where kernels may be those of these libraries.
 struct Target {
   DeviceType device = DeviceType::Cpu;
   int sm = 0;
-  bool cublaslt = false;
+  Libraries libraries = {};
   static const std::vector<Target>& all();  // that plans can be made for
   static Status parse(const std::string& text, Target* out);
   std::string str() const;

@@ -67,12 +67,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "nvrtc: compiles for a GPU, and needs none")
     config.addinivalue_line("markers", "install: builds and installs the package, with --install only")
     config.addinivalue_line("markers", "sample(n): n of its cases run, and all of them with --campaign")
-    config.addinivalue_line("markers", "cublaslt: runs a kernel of that library on a CUDA device")
+    for name, title, _ in _C.libraries():
+        config.addinivalue_line("markers", f"{name}: runs a kernel of {title} on a CUDA device")
 
 
-def has_cublaslt() -> bool:
-    """Whether plans for the first CUDA device here may use that library."""
-    return bool(_C.device_count("cuda")) and _C.target_of("cuda:0").endswith("+cublaslt")
+def libraries_here() -> set[str]:
+    """The libraries that plans for the first CUDA device here may use."""
+    return set(_C.target_of("cuda:0").split("+")[1:]) if _C.device_count("cuda") else set()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -84,8 +85,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     missing = {} if _C.device_count("cuda") else {"gpu": "no CUDA device"}
-    if not has_cublaslt():
-        missing["cublaslt"] = "no cuBLASLt, or AICF_CUBLASLT=0 in the environment"
+    for name, title, _ in _C.libraries():
+        if name not in libraries_here():
+            missing[name] = f"no {title}, or AICF_{name.upper()}=0 in the environment"
     if not nvrtc.available():
         missing["nvrtc"] = "no NVRTC: the package nvidia-cuda-nvrtc has it"
     for item in items:

@@ -44,12 +44,12 @@ constexpr KernelVariant choosing(KernelVariant variant, Choices choices) {
   return variant;
 }
 
-// Of a kernel of cuBLASLt.
-constexpr KernelVariant cublaslt_row(const char* name, const char* op, int min_sm, Prepare prepare,
-                                     SupportFunction supported, SupportFunction preferred,
-                                     WorkspaceFunction workspace) {
+// Of a kernel of a library.
+constexpr KernelVariant library_row(Library library, const char* name, const char* op, int min_sm,
+                                    Prepare prepare, SupportFunction supported, SupportFunction preferred,
+                                    WorkspaceFunction workspace) {
   KernelVariant variant = cuda_row(name, op, min_sm, prepare, supported, workspace);
-  variant.cublaslt = true;
+  variant.library = library;
   variant.preferred = preferred;
   return variant;
 }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "device/cublaslt.h"
 #include "device/cuda_scope.h"
+#include "device/libraries/cublaslt.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/gemm/cublaslt_gemm.h"
 #include "kernels/gemm/epilogue.cuh"
@@ -16,7 +16,7 @@ namespace aicf {
 namespace {
 
 using namespace cuda;
-using cublaslt::Library;
+using Lt = cublaslt::Library;
 using cublaslt::Object;
 
 cublaslt::DataType data_type(DType dtype) {
@@ -33,7 +33,7 @@ cublaslt::DataType data_type(DType dtype) {
 }
 
 // One for each device, for as long as the process lives.
-Status handle_of(const Library& lib, int device, Object* out) {
+Status handle_of(const Lt& lib, int device, Object* out) {
   static std::mutex mutex;
   static auto* handles = new std::map<int, Object>();
   const std::lock_guard<std::mutex> lock(mutex);
@@ -82,7 +82,7 @@ uint32_t alignment_of(const void* address) {
 class CublasLtProduct {
  public:
   // `tf32`: f32 operands are rounded to TF32.
-  CublasLtProduct(const Library& lib, const GemmProblem& p, bool tf32) : lib_(lib), p_(p), tf32_(tf32) {}
+  CublasLtProduct(const Lt& lib, const GemmProblem& p, bool tf32) : lib_(lib), p_(p), tf32_(tf32) {}
 
   // On `device`, which must be current.
   Status describe(int device, size_t workspace);
@@ -101,7 +101,7 @@ class CublasLtProduct {
                            "MatmulDescSetAttribute");
   }
 
-  const Library& lib_;
+  const Lt& lib_;
   const GemmProblem p_;
   const bool tf32_;
   Object handle_ = nullptr;
@@ -229,7 +229,7 @@ class CublasLtLaunch : public LaunchState {
 template <bool TF32>
 Status prepare_cublaslt(const KernelVariant& self, const OpDesc& op, const std::string& asked,
                         LaunchPointer* out) {
-  const Library* lib = cublaslt::library();
+  const Lt* lib = cublaslt::library();
   if (!lib) return Status::unsupported(std::string(self.name) + " " + cublaslt::kMissing);
   const GemmProblem p = gemm_problem(op);
   cudaPointerAttributes memory = {};
@@ -244,7 +244,7 @@ Status prepare_cublaslt(const KernelVariant& self, const OpDesc& op, const std::
 
 template <bool TF32>
 Status choices_of_cublaslt(const OpDesc& op, std::vector<std::string>* out) {
-  const Library* lib = cublaslt::library();
+  const Lt* lib = cublaslt::library();
   if (!lib) return Status::unsupported(cublaslt::kMissing);
   int device = 0;
   AICF_CUDA_TRY(cudaGetDevice(&device));

@@ -161,34 +161,34 @@ constexpr Prepare tiled_32x32 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled
 constexpr Prepare tiled_16x16 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_16x16_cuda>));
 constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>));
 
-#define AICF_CUBLASLT_ROW(op, type, dtype)                                                                \
-  choosing(cublaslt_row(op type "_cublaslt", op, kSmAny, by_cublaslt, supports_cublaslt_of<DType::dtype>, \
-                        prefers_cublaslt, cublaslt_workspace),                                            \
+#define AICF_CUBLASLT_ROW(op, type, dtype)                                                        \
+  choosing(library_row(Library::CublasLt, op type "_cublaslt", op, kSmAny, by_cublaslt,           \
+                       supports_cublaslt_of<DType::dtype>, prefers_cublaslt, cublaslt_workspace), \
            AICF_CUDA(choices_of_cublaslt<false>))
-#define AICF_GEMM_ROWS(op)                                                                               \
-  AICF_CUBLASLT_ROW(op, "_f16", F16), AICF_CUBLASLT_ROW(op, "_bf16", BF16),                              \
-      choosing(cublaslt_row(op "_tf32_cublaslt", op, kSmAsyncCopies, by_cublaslt_in_tf32,                \
-                            supports_cublaslt_of_tf32, prefers_cublaslt, cublaslt_workspace),            \
-               AICF_CUDA(choices_of_cublaslt<true>)),                                                    \
-      AICF_CUBLASLT_ROW(op, "_f32", F32),                                                                \
-      choosing(cuda_row(op "_f16_tc", op, kSmAsyncCopies, tensor_cores<DType::F16>,                      \
-                        supports_product_of<DType::F16>, tensor_core_workspace),                         \
-               choices_of_tensor_cores),                                                                 \
-      choosing(cuda_row(op "_bf16_tc", op, kSmAsyncCopies, tensor_cores<DType::BF16>,                    \
-                        supports_product_of<DType::BF16>, tensor_core_workspace),                        \
-               choices_of_tensor_cores),                                                                 \
-      choosing(cuda_row(op "_tf32_tc", op, kSmAsyncCopies, tensor_cores<DType::F32>,                     \
-                        supports_product_of_tf32, tensor_core_workspace),                                \
-               choices_of_tensor_cores),                                                                 \
-      cuda_row(op "_f32_tiled_128x64", op, kSmAsyncCopies, tiled_128x64, supports_tiled<128, 64>),       \
-      cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled<64, 64>),          \
-      cuda_row(op "_f32_tiled_64x32", op, kSmAsyncCopies, tiled_64x32, supports_tiled<64, 32>),          \
-      cuda_row(op "_f32_tiled_16x16", op, kSmAsyncCopies, tiled_16x16, supports_tiled<16, 16>),          \
-      cuda_row(op "_f32_tiled_32x32", op, kSmAsyncCopies, tiled_32x32, supports_product_of<DType::F32>), \
-      cuda_row(op "_f32_naive", op, kSmAny, naive, supports_product_of<DType::F32>),                     \
-      cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),                     \
-      choosing(cpu_row(op "_cpu_blas", op, cpu_blas, supports_blas, gemm_cpu_blas_workspace),            \
-               choices_of_cpu_blas),                                                                     \
+#define AICF_GEMM_ROWS(op)                                                                                  \
+  AICF_CUBLASLT_ROW(op, "_f16", F16), AICF_CUBLASLT_ROW(op, "_bf16", BF16),                                 \
+      choosing(library_row(Library::CublasLt, op "_tf32_cublaslt", op, kSmAsyncCopies, by_cublaslt_in_tf32, \
+                           supports_cublaslt_of_tf32, prefers_cublaslt, cublaslt_workspace),                \
+               AICF_CUDA(choices_of_cublaslt<true>)),                                                       \
+      AICF_CUBLASLT_ROW(op, "_f32", F32),                                                                   \
+      choosing(cuda_row(op "_f16_tc", op, kSmAsyncCopies, tensor_cores<DType::F16>,                         \
+                        supports_product_of<DType::F16>, tensor_core_workspace),                            \
+               choices_of_tensor_cores),                                                                    \
+      choosing(cuda_row(op "_bf16_tc", op, kSmAsyncCopies, tensor_cores<DType::BF16>,                       \
+                        supports_product_of<DType::BF16>, tensor_core_workspace),                           \
+               choices_of_tensor_cores),                                                                    \
+      choosing(cuda_row(op "_tf32_tc", op, kSmAsyncCopies, tensor_cores<DType::F32>,                        \
+                        supports_product_of_tf32, tensor_core_workspace),                                   \
+               choices_of_tensor_cores),                                                                    \
+      cuda_row(op "_f32_tiled_128x64", op, kSmAsyncCopies, tiled_128x64, supports_tiled<128, 64>),          \
+      cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled<64, 64>),             \
+      cuda_row(op "_f32_tiled_64x32", op, kSmAsyncCopies, tiled_64x32, supports_tiled<64, 32>),             \
+      cuda_row(op "_f32_tiled_16x16", op, kSmAsyncCopies, tiled_16x16, supports_tiled<16, 16>),             \
+      cuda_row(op "_f32_tiled_32x32", op, kSmAsyncCopies, tiled_32x32, supports_product_of<DType::F32>),    \
+      cuda_row(op "_f32_naive", op, kSmAny, naive, supports_product_of<DType::F32>),                        \
+      cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),                        \
+      choosing(cpu_row(op "_cpu_blas", op, cpu_blas, supports_blas, gemm_cpu_blas_workspace),               \
+               choices_of_cpu_blas),                                                                        \
       cpu_row(op "_cpu_plain", op, prepare_with<gemm_problem, gemm_cpu_plain>, supports_product)
 
 // The library has no epilogue in f64.

@@ -1,4 +1,4 @@
-#include "device/cublaslt.h"
+#include "device/libraries/cublaslt.h"
 
 #include <dlfcn.h>
 

@@ -80,7 +80,12 @@ STAGES: tuple[Stage, ...] = (
         UPDATES,
         "the whole train step, still pure",
     ),
-    Stage("lowered", ("keep-scores{target=$target}", "decompose", "lower"), KERNELS, "one op, one launch"),
+    Stage(
+        "lowered",
+        ("keep-scores{target=$target}", "convolutions{target=$target}", "decompose", "lower"),
+        KERNELS,
+        "one op, one launch",
+    ),
     Stage(
         "fused",
         ("fuse{target=$target}", "dce"),

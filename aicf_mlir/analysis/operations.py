@@ -91,6 +91,16 @@ def _of_formula(name: str) -> int:
     return _of_body(trace(["f32"] * len(schemas()[name].inputs), FORMULAS[name]))
 
 
+CONVOLUTIONS = ("convolution", "convolution_input_grad", "convolution_weight_grad")
+
+
+def _convolution(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int:
+    """A product and a sum for each element of y, channel of a group and position; windows count as if they were whole."""
+    tensors = {name: shape for part in (ins, outs) for name, ((_, shape),) in part.items()}
+    y, w = tensors.get("y") or tensors["dy"], tensors.get("w") or tensors["dw"]
+    return 2 * prod(y) * prod(w) // max(w[0], 1)
+
+
 def _nothing(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int:
     return 0
 
@@ -188,6 +198,7 @@ RULES: Mapping[str, Rule] = {
     "scan": _each("x", 1),
     "mse_loss": _each("y", 3),  # a difference, a square, a sum
     "mse_grad": _each("y", 2),  # a difference, a product
+    **dict.fromkeys(CONVOLUTIONS, _convolution),
     "attention": _attention,
     "attention_grad": _attention_grad,
 }

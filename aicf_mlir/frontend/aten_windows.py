@@ -1,4 +1,4 @@
-"""The rows of `aten_table` over windows: a convolution is a product over them, a pool a reduction."""
+"""The rows of `aten_table` over windows: a pool is a reduction of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.nn import Windows
+from aicf_mlir.dialects.nn import Convolved, Windows
 from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.dialects.nn.unfolded_windows import folded, unfolded
 from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.ir.tensor_op import shape_of
 
@@ -24,104 +25,17 @@ def convolution(call: Call) -> SSAValue:
     windows = Windows.of(
         spatial, *(each(call[name], len(spatial)) for name in ("stride", "dilation", "padding"))
     )
+    groups = int(call["groups"])
+    convolved = Convolved(windows.stride, windows.dilation, windows.low, groups)
     if 0 in call.shape or 0 in shape_of(x):
         result = call.emit.constant(0.0, call.dtype, call.shape)
     else:
-        form = transposed if call["transposed"] else direct
-        result = form(call, x, w, windows, int(call["groups"]))
+        form = nn.ConvolutionInputGradOp if call["transposed"] else nn.ConvolutionOp
+        result = call.emit.insert(form(x, w, convolved, call.shape[2:]))
     if call["bias"] is None:
         return result
     bias = call.emit.reshape(call.value("bias"), (shape_of(result)[1], *[1] * len(spatial)))
     return call.emit.insert(nn.AddOp(result, bias))
-
-
-def direct(call: Call, x: SSAValue, w: SSAValue, windows: Windows, groups: int) -> SSAValue:
-    """Return the weights [groups, outputs, channels * positions] times the windows; for a single channel, its weighted
-    sums.
-    """
-    n, channels = shape_of(x)[:2]
-    outputs, own, *_ = shape_of(w)
-    size = call.shape[2:]
-    if own == 1 and channels > 1:
-        weights = call.emit.reshape(w, (outputs, *windows.kernel))
-        return call.emit.insert(nn.WindowSumOp(repeated(call, x, outputs), weights, windows, size))
-    taken = unfolded(call, x, windows, size)
-    columns = n * math.prod(size)
-    depth = own * math.prod(windows.kernel)
-    rows = call.emit.reshape(w, of_groups(groups, outputs, depth))
-    found = call.emit.insert(
-        nn.MatmulOp(rows, call.emit.reshape(taken, of_groups(groups, depth * groups, columns)))
-    )
-    return images_first(call, call.emit.reshape(found, (outputs, n, *size)))
-
-
-def transposed(call: Call, x: SSAValue, w: SSAValue, windows: Windows, groups: int) -> SSAValue:
-    """Return the windows that the transposed weights make of each element, added where they overlap."""
-    n, channels, *spatial = shape_of(x)
-    own, size = shape_of(w)[1], call.shape[2:]
-    if own == 1 and groups == channels > 1:
-        weights = call.emit.reshape(w, (channels, *windows.kernel))
-        return call.emit.insert(nn.WindowSumOp(x, weights, windows.transposed, size))
-    columns = n * math.prod(spatial)
-    rows = call.emit.reshape(w, of_groups(groups, channels, own * math.prod(windows.kernel)))
-    elements = call.emit.reshape(images_first(call, x), of_groups(groups, channels, columns))
-    found = call.emit.insert(nn.MatmulOp(rows, elements, trans_a=True))
-    found = call.emit.reshape(found, (own * groups, *windows.kernel, n, *spatial))
-    return folded(call, found, windows, size)
-
-
-def of_groups(groups: int, rows: int, columns: int) -> tuple[int, ...]:
-    """Return the shape of one matrix of `rows` rows, or of one for each group."""
-    return (rows, columns) if groups == 1 else (groups, rows // groups, columns)
-
-
-def images_first(call: Call, x: SSAValue) -> SSAValue:
-    """Swap the first two dimensions; reshape if one of them is 1."""
-    first, second, *rest = shape_of(x)
-    if 1 in (first, second):
-        return call.emit.reshape(x, (second, first, *rest))
-    return call.emit.transpose(x, (1, 0, *range(2, len(rest) + 2)))
-
-
-def repeated(call: Call, x: SSAValue, outputs: int) -> SSAValue:
-    """Repeat each channel of x for each of its outputs."""
-    n, channels, *spatial = shape_of(x)
-    if outputs == channels:
-        return x
-    wide = call.emit.reshape(x, (n, channels, 1, *spatial))
-    wide = call.emit.broadcast(wide, (n, channels, outputs // channels, *spatial))
-    return call.emit.reshape(wide, (n, outputs, *spatial))
-
-
-def tiles(windows: Windows, sizes: Sequence[int], counts: Sequence[int]) -> bool:
-    """True if the windows are the tensor cut into pieces, each element in one of them."""
-    rank = windows.rank
-    plain = windows.low == (0,) * rank and windows.dilation == windows.spread == (1,) * rank
-    whole = all(n * k == size for n, k, size in zip(counts, windows.kernel, sizes, strict=True))
-    return plain and windows.stride == windows.kernel and whole
-
-
-def unfolded(call: Call, x: SSAValue, windows: Windows, size: Sequence[int]) -> SSAValue:
-    """The windows of x[N, C, *spatial], as [C, *kernel, N, *size]."""
-    n, c, *spatial = shape_of(x)
-    rank = windows.rank
-    if not tiles(windows, spatial, size):
-        return call.emit.insert(nn.UnfoldOp(x, windows, size))
-    if windows.kernel == (1,) * rank:
-        return call.emit.reshape(images_first(call, x), (c, *windows.kernel, n, *size))
-    pieces = [each for pair in zip(size, windows.kernel, strict=True) for each in pair]
-    cut = call.emit.reshape(x, (n, c, *pieces))
-    return call.emit.transpose(cut, (1, *range(3, 2 * rank + 2, 2), 0, *range(2, 2 * rank + 2, 2)))
-
-
-def folded(call: Call, x: SSAValue, windows: Windows, size: Sequence[int]) -> SSAValue:
-    """The reverse of `unfolded`, added where windows overlap."""
-    rank = windows.rank
-    c, n, counts = shape_of(x)[0], shape_of(x)[rank + 1], shape_of(x)[rank + 2 :]
-    if not tiles(windows, size, counts):
-        return call.emit.insert(nn.FoldOp(x, windows, size))
-    order = [d for pair in zip(range(rank + 2, 2 * rank + 2), range(1, rank + 1), strict=True) for d in pair]
-    return call.emit.reshape(call.emit.transpose(x, (rank + 1, 0, *order)), (n, c, *size))
 
 
 def im2col(call: Call) -> SSAValue:
@@ -136,7 +50,7 @@ def im2col(call: Call) -> SSAValue:
     ]
     x = call.emit.reshape(x, (math.prod(batch), c, *shape_of(x)[-2:]))
     return call.emit.reshape(
-        call.emit.transpose(unfolded(call, x, windows, sizes), (3, 0, 1, 2, 4, 5)), call.shape
+        call.emit.transpose(unfolded(call.emit.insert, x, windows, sizes), (3, 0, 1, 2, 4, 5)), call.shape
     )
 
 
@@ -151,7 +65,7 @@ def col2im(call: Call) -> SSAValue:
     ]
     n, c = math.prod(shape_of(x)[:-2]), call.shape[-3]
     x = call.emit.transpose(call.emit.reshape(x, (n, c, *windows.kernel, *counts)), (1, 2, 3, 0, 4, 5))
-    return call.emit.reshape(folded(call, x, windows, size), call.shape)
+    return call.emit.reshape(folded(call.emit.insert, x, windows, size), call.shape)
 
 
 def each(given: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
@@ -235,6 +149,9 @@ def adaptive_avg_pool(rank: int) -> AtenRule:
     def row(call: Call) -> SSAValue:
         x, size = images(call, rank), call.shape[-rank:]
         n, c, *spatial = shape_of(x)
+        if set(size) == {1} and 0 not in spatial:
+            whole = nn.MeanOp(x, range(2, rank + 2), keepdim=True)
+            return call.emit.reshape(call.emit.insert(whole), call.shape)
         if divides(size, spatial):
             pieces = [each for own, whole in zip(size, spatial, strict=True) for each in (own, whole // own)]
             cut = call.emit.reshape(x, (n, c, *pieces))

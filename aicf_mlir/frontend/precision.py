@@ -106,7 +106,7 @@ class Precision:
         if self.name not in ALLOWS_TF32:
             return
         for op in module.walk():
-            if isinstance(op, nn.MatmulOp | nn.LinearOp) and element_type(op.result) == f32:
+            if isinstance(op, nn.MatmulOp | nn.LinearOp | nn.ConvolvingOp) and element_type(op.result) == f32:
                 op.properties["allow_tf32"] = bool_attr(True)
 
     def autocast(self) -> AbstractContextManager[object]:

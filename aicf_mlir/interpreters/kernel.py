@@ -13,7 +13,7 @@ from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.interpreters import attention, checks, losses, order
+from aicf_mlir.interpreters import attention, checks, convolutions, losses, order
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.body import evaluate
@@ -276,6 +276,7 @@ MEANINGS: dict[str, Meaning] = {
     "horizontal": _together,
     "back_to_back": chain,
     **order.MEANINGS,
+    **convolutions.MEANINGS,
     "attention": _attention,
     "attention_grad": _attention_grad,
     "check_index": _check_index,

@@ -30,6 +30,11 @@ def is_true(attribute: BoolAttr) -> bool:
     return attribute.value.data != 0
 
 
+def int_attr(value: int) -> IntegerAttr[IntegerType]:
+    """A whole number."""
+    return IntegerAttr(value, i64)
+
+
 def ints_attr(values: Sequence[int]) -> I64Array:
     """`array<i64: ...>`."""
     return DenseArrayBase.from_list(i64, list(values))

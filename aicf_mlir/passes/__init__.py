@@ -23,6 +23,7 @@ FLAGS = (
     "average-weights",
     "verify-host-scalars",
     "keep-scores",
+    "convolutions",
     "decompose",
     "lower",
     "fuse",

@@ -7,12 +7,12 @@ import math
 from pathlib import Path
 
 import torch
-from torch.utils._device import _device_constructors
+from torch.utils import _device
 
 import aicf_mlir
 from aicf_mlir import compile_train_step
 
-MAKERS = frozenset(maker.__name__ for maker in _device_constructors())
+MAKERS = frozenset(maker.__name__ for maker in _device._device_constructors())  # pyright: ignore[reportPrivateUsage]
 
 
 def unnamed(text: str) -> list[int]:

@@ -14,7 +14,7 @@ VARIANTS = _C.kernel_variants()
 
 def _parameter(variant: _C.KernelVariant):
     marks = [pytest.mark.gpu] if variant["device"] == "cuda" else []
-    marks += [pytest.mark.cublaslt] if variant["cublaslt"] else []
+    marks += [getattr(pytest.mark, variant["library"])] if variant["library"] else []
     return pytest.param(variant["name"], variant["op"], variant["device"], id=variant["name"], marks=marks)
 
 

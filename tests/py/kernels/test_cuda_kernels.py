@@ -25,7 +25,7 @@ def _kernels(*columns: str, of: Container[str] = {v["op"] for v in VARIANTS}):
         pytest.param(
             *(row[column] for column in columns),
             id="-".join(row[column] for column in columns if column != "kind"),
-            marks=[pytest.mark.cublaslt] if row["cublaslt"] else [],
+            marks=[getattr(pytest.mark, row["library"])] if row["library"] else [],
         )
         for row in map(dict[str, Any], VARIANTS)
         if row["op"] in of

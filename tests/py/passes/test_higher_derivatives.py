@@ -18,7 +18,7 @@ from xdsl.ir import SSAValue
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.train import GradientOp
 from aicf_mlir.interpreters.numerics import Array
-from aicf_mlir.ir.interfaces import UnfoldableInterface
+from aicf_mlir.ir.interfaces import DifferentiableInterface, UnfoldableInterface
 from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.signature import Label, argument_labels, return_op, set_results
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
@@ -126,4 +126,4 @@ def test_every_gradient_that_is_one_op_is_written_by_others() -> None:
         op for op in nn.NN.operations if op.name.partition("_grad")[1] and op is not nn.CustomGradientOp
     ]
     assert gradients
-    assert all(issubclass(op, UnfoldableInterface) for op in gradients)
+    assert all(issubclass(op, UnfoldableInterface | DifferentiableInterface) for op in gradients)

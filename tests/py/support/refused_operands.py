@@ -40,6 +40,10 @@ ADAM: Named = {
     **dict.fromkeys(("bc1_inv", "bc2_inv"), INVERSE),
 }
 MOMENTS: Named = dict.fromkeys(("p", "m", "v"), f32((3,)))
+IMAGES = {"x": f32((2, 4, 5, 5)), "w": f32((6, 2, 3, 3))}
+CONVOLVED = {"y": f32((2, 6, 3, 3))}
+WINDOWS: dict[str, Any] = {"stride": [1, 1], "dilation": [1, 1], "low": [0, 0], "size": [3, 3], "groups": 2}
+
 ATTENTION: Named = {"query": f32((2, 4, 3, 8)), "key": f32((2, 2, 5, 8)), "value": f32((2, 2, 5, 6))}
 ATTENDED: Named = {"out": f32((2, 4, 3, 6)), **dict.fromkeys(("largest", "total"), f32((2, 4, 3)))}
 ATTENTION_GRAD: Named = {"dout": ATTENDED["out"], **ATTENTION, **ATTENDED}
@@ -118,6 +122,18 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("scan", {"x": f32((2,)), "factor": f32((2,))}, {"y": f32((2,))}, {"kind": "sum", "dim": 0}, "factor: expected one tensor beside kind linear, and none beside others"),
     ("scan", {"x": f32((2,)), "factor": f32((3,))}, {"y": f32((2,))}, {"kind": "linear", "dim": 0}, "factor: expected f32[2], got f32[3]"),
     ("scan", {"x": f32((2,))}, {"y": f32((2,))}, {"kind": "argmax", "dim": 0}, "y: expected i64[2], got f32[2]"),
+    ("convolution", IMAGES | {"x": [("i64", (2, 4, 5, 5))]}, CONVOLVED, WINDOWS, "x: expected element type f32, f64, f16 or bf16, got i64[2, 4, 5, 5]"),
+    ("convolution", IMAGES | {"x": f32((2, 4))}, CONVOLVED, WINDOWS, "x: expected rank 3 to 5, got f32[2, 4]"),
+    ("convolution", IMAGES, CONVOLVED, WINDOWS | {"stride": [1]}, "stride: expected 2 numbers, got 1"),
+    ("convolution", IMAGES, CONVOLVED, WINDOWS | {"low": [0, -1]}, "low: expected numbers from 0 on, got -1"),
+    ("convolution", IMAGES, CONVOLVED, WINDOWS | {"groups": 0}, "groups: expected 1 or more, got 0"),
+    ("convolution", IMAGES, CONVOLVED, WINDOWS | {"groups": 4}, "w: expected 4 channels in 4 groups, got f32[6, 2, 3, 3]"),
+    ("convolution", IMAGES, {"y": f32((2, 6, 4, 3))}, WINDOWS, "y: expected f32[2, 6, 3, 3], got f32[2, 6, 4, 3]"),
+    ("convolution", {name: [("f16", shape)] for name, [(_, shape)] in IMAGES.items()}, {"y": [("f16", (2, 6, 3, 3))]}, WINDOWS | {"allow_tf32": True}, "allow_tf32: expected operands of f32, got f16"),
+    ("convolution_input_grad", {"dy": f32((2, 6, 3, 3)), "w": f32((5, 2, 3, 3))}, {"dx": f32((2, 4, 5, 5))}, WINDOWS | {"size": [5, 5]}, "w: expected 6 outputs in 2 groups, got f32[5, 2, 3, 3]"),
+    ("convolution_input_grad", {"dy": f32((2, 6, 3, 3)), "w": f32((6, 2, 3, 3))}, {"dx": f32((2, 2, 5, 5))}, WINDOWS | {"size": [5, 5]}, "dx: expected f32[2, 4, 5, 5], got f32[2, 2, 5, 5]"),
+    ("convolution_weight_grad", {"x": f32((2, 4, 5, 5)), "dy": f32((3, 6, 3, 3))}, {"dw": f32((6, 2, 3, 3))}, WINDOWS, "dy: expected 2 images, and channels in 2 groups, got x f32[2, 4, 5, 5] and dy f32[3, 6, 3, 3]"),
+    ("convolution_weight_grad", {"x": f32((2, 4, 5, 5)), "dy": f32((2, 6, 3, 3))}, {"dw": f32((6, 4, 3, 3))}, WINDOWS, "dw: expected f32[6, 2, 3, 3], got f32[6, 4, 3, 3]"),
     ("attention", ATTENTION | {"query": f32((2, 4, 3))}, ATTENDED, SCALE, "query: expected rank 4, got f32[2, 4, 3]"),
     ("attention", ATTENTION | {"query": [("i64", (2, 4, 3, 8))]}, ATTENDED, SCALE, "query: expected element type f32, f64, f16 or bf16, got i64[2, 4, 3, 8]"),
     ("attention", ATTENTION | {"key": f32((2, 3, 5, 8))}, ATTENDED, SCALE, "expected heads of queries that are a multiple of those of keys, got query f32[2, 4, 3, 8] and key f32[2, 3, 5, 8]"),

@@ -88,13 +88,13 @@ def test_info_says_what_a_gpu_would_lack(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(nvrtc, "available", lambda: False)
-    monkeypatch.setattr(_C, "cublaslt_version", lambda: 0)
+    monkeypatch.setattr(_C, "libraries", lambda: [(name, name, 0) for name in ("cublaslt", "cudnn")])
     monkeypatch.setattr(hardware, "_cuda", lambda: None)
     assert aicf.main(["info"]) == 0
     out = capsys.readouterr().out
     said = dict(line.split(maxsplit=1) for line in out.splitlines())
     assert said["nvrtc"] == "none: generated CUDA kernels need nvidia-cuda-nvrtc"
-    assert said["cublaslt"] == "none, or not asked for: products on a GPU run by kernels of AICF"
+    assert said["cublaslt"] == "none, or not asked for: a GPU runs kernels of AICF in its place"
     assert said["driver"] == "none"
 
 

@@ -60,7 +60,11 @@ def test_cuda_kernels_run_where_a_device_is_new_enough() -> None:
     for op in kernel_list(device="cuda"):
         for kernel in op.kernels:
             here = present is not None and capability(present) >= kernel.min_sm
-            can_run = kernel.built and here and (not kernel.cublaslt or str(present).endswith("+cublaslt"))
+            can_run = (
+                kernel.built
+                and here
+                and (kernel.library is None or kernel.library in str(present).split("+"))
+            )
             assert kernel.available == can_run == (kernel.missing is None)
 
 
@@ -80,7 +84,7 @@ def test_what_is_missing_is_said(
 ) -> None:
     own = op_name == "softmax"
     rows = [{**row, "built": built} for row in kernels_of(op_name) if row["device"] == "cuda"]
-    rows = [row for row in rows if own or row["cublaslt"]]
+    rows = [row for row in rows if own or row["library"]]
     monkeypatch.setattr(kernels, "kernels_of", lambda name: rows)
     monkeypatch.setattr(kernels, "newest_device", lambda: present)
     (op,) = kernel_list(op_name)
@@ -123,7 +127,7 @@ def test_json() -> None:
         "device",
         "min_sm",
         "max_sm",
-        "cublaslt",
+        "library",
         "built",
         "available",
         "missing",

@@ -64,17 +64,22 @@ def in_the_dialect(op: type[Operation]) -> bool:
     return here and (op in MADE or getattr(nn, op.__name__, None) is op)
 
 
-MADE_BY_GRADIENTS = {nn.AtIndexOp, nn.WindowProductOp, nn.WindowRouteOp}
+MADE_BY_GRADIENTS = {nn.AtIndexOp, nn.ConvolutionWeightGradOp, nn.WindowProductOp, nn.WindowRouteOp}
 """Ops that only the gradients of others make, and that have gradients themselves."""
-MADE_BY_FUNCTIONS: Mapping[type[Operation], str] = {nn.ScatterOp: "replaced", nn.CumsumOp: "running_sum"}
-"""Ops of short rows, and the function of the dialect that chooses them; the front end calls it."""
+MADE_BY_FUNCTIONS: Mapping[type[Operation], str] = {
+    nn.ScatterOp: r"nn\.replaced",
+    nn.CumsumOp: r"nn\.running_sum",
+    nn.UnfoldOp: "unfolded",
+    nn.FoldOp: "folded",
+}
+"""Ops of short rows and of windows, and the function of the dialect that chooses them; the front end calls it."""
 
 
 def in_the_front_end(op: type[Operation]) -> bool:
     """Made by a row, unless it is made by others: a gradient, a check, a value known while tracing."""
     row = f'"{op.name.removeprefix("nn.")}"'
-    maker = MADE_BY_FUNCTIONS.get(op, op.__name__)
-    made = row in FRONTEND if op in MADE else re.search(rf"\bnn\.{maker}\b", FRONTEND)
+    maker = MADE_BY_FUNCTIONS.get(op, rf"nn\.{op.__name__}")
+    made = row in FRONTEND if op in MADE else re.search(rf"\b{maker}\b", FRONTEND)
     return bool(made) or op in MADE_BY_GRADIENTS or not issubclass(op, DifferentiableInterface)
 
 

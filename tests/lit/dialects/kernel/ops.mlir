@@ -167,6 +167,15 @@
 // CHECK: %walked = kernel.scan x(%x) factor(%x) {dim = 1, kind = "linear", reverse = true} : tensor<4x8xf32>
 %walked = kernel.scan x(%x) factor(%x) {dim = 1, kind = "linear", reverse = true} : tensor<4x8xf32>
 
+// Convolutions, channels last.
+%image, %filter = "test.op"() : () -> (tensor<2x5x5x4xf32>, tensor<6x3x3x4xf32>)
+// CHECK: %seen = kernel.convolution x(%image) w(%filter) {channels_last = true,
+%seen = kernel.convolution x(%image) w(%filter) {channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>} : (tensor<2x5x5x4xf32>, tensor<6x3x3x4xf32>) -> tensor<2x3x3x6xf32>
+// CHECK: kernel.convolution_input_grad dy(%seen) w(%filter)
+%dimage = kernel.convolution_input_grad dy(%seen) w(%filter) {channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 5, 5>} : (tensor<2x3x3x6xf32>, tensor<6x3x3x4xf32>) -> tensor<2x5x5x4xf32>
+// CHECK: kernel.convolution_weight_grad x(%image) dy(%seen)
+%dfilter = kernel.convolution_weight_grad x(%image) dy(%seen) {channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>} : (tensor<2x5x5x4xf32>, tensor<2x3x3x6xf32>) -> tensor<6x3x3x4xf32>
+
 // Attention: of heads of one projection, with the mask where there is one
 %q, %k, %m = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<1x4x3x5xi1>)
 // CHECK: %attended, %largest, %total = kernel.attention query(%q) key(%k) value(%k) {causal = true, scale = 0.5}

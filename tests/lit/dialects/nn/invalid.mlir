@@ -566,3 +566,21 @@
 %x, %i = "test.op"() : () -> (tensor<4xf32>, tensor<4xi64>)
 // expected-error@below {{expected x of rank 2 and index of rank 1, got tensor<4xf32> and tensor<4xi64>}}
 %y = nn.scatter_rows %x, %i, %x : (tensor<4xf32>, tensor<4xi64>, tensor<4xf32>) -> tensor<4xf32>
+
+// -----
+
+%x, %w = "test.op"() : () -> (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>)
+// expected-error@below {{do not fit in 2 groups}}
+%y = nn.convolution %x, %w {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>, groups = 2} : (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>) -> tensor<2x6x3x3xf32>
+
+// -----
+
+%x, %w = "test.op"() : () -> (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>)
+// expected-error@below {{expected 1 to 3 spatial dimensions and a number for each}}
+%y = nn.convolution %x, %w {stride = array<i64: 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>} : (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>) -> tensor<2x6x3x3xf32>
+
+// -----
+
+%x, %w = "test.op"() : () -> (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>)
+// expected-error@below {{expected stride, dilation and groups from 1 on}}
+%y = nn.convolution %x, %w {stride = array<i64: 0, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>} : (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>) -> tensor<2x6x3x3xf32>

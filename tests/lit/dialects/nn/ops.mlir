@@ -169,6 +169,13 @@
 %places = "test.op"() : () -> tensor<4xi64>
 // CHECK: %order = nn.argsort %x {count = 3, descending = true} : (tensor<4x8xf32>) -> tensor<4x3xi64>
 %order = nn.argsort %x {count = 3, descending = true} : (tensor<4x8xf32>) -> tensor<4x3xi64>
+%image, %filter = "test.op"() : () -> (tensor<2x4x5x5xf32>, tensor<6x2x3x3xf32>)
+// CHECK: %convolved = nn.convolution %image, %filter
+%convolved = nn.convolution %image, %filter {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>, groups = 2} : (tensor<2x4x5x5xf32>, tensor<6x2x3x3xf32>) -> tensor<2x6x3x3xf32>
+// CHECK: %dimage = nn.convolution_input_grad %convolved, %filter
+%dimage = nn.convolution_input_grad %convolved, %filter {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 5, 5>, groups = 2} : (tensor<2x6x3x3xf32>, tensor<6x2x3x3xf32>) -> tensor<2x4x5x5xf32>
+// CHECK: %dfilter = nn.convolution_weight_grad %image, %convolved
+%dfilter = nn.convolution_weight_grad %image, %convolved {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>, groups = 2} : (tensor<2x4x5x5xf32>, tensor<2x6x3x3xf32>) -> tensor<6x2x3x3xf32>
 // CHECK: %walked = nn.scan %x, %x {dim = 1, kind = "linear", reverse = true} : tensor<4x8xf32>
 %walked = nn.scan %x, %x {dim = 1, kind = "linear", reverse = true} : tensor<4x8xf32>
 // CHECK: %last = nn.scan %x {dim = 0, kind = "argmax"} : (tensor<4x8xf32>) -> tensor<4x8xi64>

@@ -14,12 +14,13 @@ LEFT_OUT: Mapping[str, str] = {
 
 LIBRARIES: Mapping[str, str] = {
     "cublaslt": "racecheck reports hazards in its kernels that wait at barriers which it does not follow",
+    "cudnn": "its kernels are not ours to check, and wait at barriers which racecheck does not follow",
 }
 """By library, why no kernel of it runs."""
 
 
 def left_out(variant: _C.KernelVariant) -> str:
     """Why racecheck does not run a kernel; "" where it does."""
-    if variant["cublaslt"]:
-        return LIBRARIES["cublaslt"]
+    if variant["library"]:
+        return LIBRARIES[variant["library"]]
     return LEFT_OUT.get(family_of(variant["op"]), "")

@@ -13,6 +13,7 @@ import pytest
 from samples import (
     attention,
     checks,
+    convolutions,
     elementwise,
     indexing,
     losses,
@@ -40,6 +41,7 @@ NN_SAMPLES: Sequence[Sample] = (
     *slices.slices(),
     *indexing.indexing(),
     *windows.windows(),
+    *convolutions.convolutions(),
     *attention.attention(),
     *randomness.randomness(),
     *losses.mse(),

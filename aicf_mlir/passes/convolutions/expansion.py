@@ -1,0 +1,130 @@
+"""A convolution as a product over its windows, which lie in memory; of one channel a group, as weighted sums of windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from xdsl.ir import Block, SSAValue
+from xdsl.rewriter import InsertPoint
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.convolutions import Convolved, ConvolvingOp
+from aicf_mlir.dialects.nn.emitter import Emitter
+from aicf_mlir.dialects.nn.unfolded_windows import folded, images_first, reshaped, unfolded
+from aicf_mlir.dialects.nn.window_relation import Windows
+from aicf_mlir.ir.tensor_op import shape_of
+
+Key = tuple["Block | None", SSAValue, Windows, tuple[int, ...]]
+
+
+class Expansion:
+    """Writes the convolutions of a module by other ops; those that read the same windows share them."""
+
+    def __init__(self) -> None:
+        self._unfolded: dict[Key, SSAValue] = {}
+
+    def of(self, op: ConvolvingOp) -> SSAValue:
+        """The ops in front of `op` that compute its result."""
+        return _Expanded(op, self._unfolded).result()
+
+
+class _Expanded:
+    """One op. Tensors have their channels in front here."""
+
+    def __init__(self, op: ConvolvingOp, kept: dict[Key, SSAValue]):
+        self._op, self._kept = op, kept
+        self._emitter = Emitter(InsertPoint.before(op), op.location)
+        self._convolved: Convolved = op.convolved
+
+    def result(self) -> SSAValue:
+        a, b = map(self._channels_first, self._op.operands)
+        match self._op:
+            case nn.ConvolutionOp():
+                made = self._forward(a, b)
+            case nn.ConvolutionInputGradOp():
+                made = self._input_grad(a, b)
+            case _:
+                made = self._weight_grad(a, b)
+        rank = len(shape_of(made))
+        last = self._convolved.channels_last
+        return self._insert(nn.TransposeOp(made, (0, *range(2, rank), 1))) if last else made
+
+    def _insert(self, op: ValueOp) -> SSAValue:
+        return self._emitter.emit(op)
+
+    def _channels_first(self, x: SSAValue) -> SSAValue:
+        rank = len(shape_of(x))
+        last = self._convolved.channels_last
+        return self._insert(nn.TransposeOp(x, (0, rank - 1, *range(1, rank - 1)))) if last else x
+
+    def _forward(self, x: SSAValue, w: SSAValue) -> SSAValue:
+        n, channels, *_ = shape_of(x)
+        outputs, own, *kernel = shape_of(w)
+        windows, size = self._convolved.windows(kernel), self._op.size.get_values()
+        if own == 1 and channels > 1:
+            weights = reshaped(self._insert, w, (outputs, *kernel))
+            return self._insert(nn.WindowSumOp(self._repeated(x, outputs), weights, windows, size))
+        depth, columns = own * math.prod(kernel), n * math.prod(size)
+        taken = self._taken(x, windows, size)
+        found = self._product(
+            self._matrices(w, outputs, depth), self._matrices(taken, depth * self._convolved.groups, columns)
+        )
+        return images_first(self._insert, reshaped(self._insert, found, (outputs, n, *size)))
+
+    def _input_grad(self, dy: SSAValue, w: SSAValue) -> SSAValue:
+        n, outputs, *spatial = shape_of(dy)
+        own, kernel, groups = shape_of(w)[1], shape_of(w)[2:], self._convolved.groups
+        windows, size = self._convolved.windows(kernel), self._op.size.get_values()
+        if own == 1 and groups > 1:
+            weights = reshaped(self._insert, w, (outputs, *kernel))
+            each = self._insert(nn.WindowSumOp(dy, weights, windows.transposed, size))
+            if groups == outputs:
+                return each
+            parts = reshaped(self._insert, each, (n, groups, outputs // groups, *size))
+            return self._insert(nn.SumOp(parts, [2]))
+        depth, columns = own * math.prod(kernel), n * math.prod(spatial)
+        elements = self._matrices(images_first(self._insert, dy), outputs, columns)
+        found = self._product(self._matrices(w, outputs, depth), elements, trans_a=True)
+        found = reshaped(self._insert, found, (own * groups, *kernel, n, *spatial))
+        return folded(self._insert, found, windows, size)
+
+    def _weight_grad(self, x: SSAValue, dy: SSAValue) -> SSAValue:
+        n, channels, *_ = shape_of(x)
+        outputs, spatial, groups = shape_of(dy)[1], shape_of(dy)[2:], self._convolved.groups
+        kernel, own = self._op.size.get_values(), channels // groups
+        windows = self._convolved.windows(kernel)
+        if own == 1 and channels > 1:
+            found = self._insert(nn.WindowProductOp(self._repeated(x, outputs), dy, windows))
+            return reshaped(self._insert, found, (outputs, 1, *kernel))
+        depth, columns = own * math.prod(kernel), n * math.prod(spatial)
+        taken = self._taken(x, windows, spatial)
+        elements = self._matrices(images_first(self._insert, dy), outputs, columns)
+        found = self._product(elements, self._matrices(taken, depth * groups, columns), trans_b=True)
+        return reshaped(self._insert, found, (outputs, own, *kernel))
+
+    def _taken(self, x: SSAValue, windows: Windows, size: Sequence[int]) -> SSAValue:
+        key = (self._op.parent, x, windows, tuple(size))
+        if key not in self._kept:
+            self._kept[key] = unfolded(self._insert, x, windows, size)
+        return self._kept[key]
+
+    def _product(self, a: SSAValue, b: SSAValue, trans_a: bool = False, trans_b: bool = False) -> SSAValue:
+        rounds = self._convolved.allow_tf32
+        return self._insert(nn.MatmulOp(a, b, trans_a, trans_b, allow_tf32=rounds))
+
+    def _matrices(self, x: SSAValue, rows: int, columns: int) -> SSAValue:
+        """One matrix of so many rows, or one for each group."""
+        groups = self._convolved.groups
+        shape = (rows, columns) if groups == 1 else (groups, rows // groups, columns)
+        return reshaped(self._insert, x, shape)
+
+    def _repeated(self, x: SSAValue, outputs: int) -> SSAValue:
+        """Each channel of x for each of its outputs."""
+        n, channels, *spatial = shape_of(x)
+        if outputs == channels:
+            return x
+        each = reshaped(self._insert, x, (n, channels, 1, *spatial))
+        each = self._insert(nn.BroadcastToOp(each, (n, channels, outputs // channels, *spatial)))
+        return reshaped(self._insert, each, (n, outputs, *spatial))

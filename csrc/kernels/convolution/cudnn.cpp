@@ -1,0 +1,31 @@
+// What of convolutions cuDNN takes, and with how much memory: rules of the sizes, for plans are made where
+// there is no library to ask.
+#include <algorithm>
+#include <climits>
+
+#include "kernels/common/schema_checks.h"
+#include "kernels/convolution/launch.h"
+
+namespace aicf {
+
+Status supports_cudnn(const OpDesc& op) {
+  constexpr uint32_t kAlignment = 16;
+  const Convolution c = convolution_of(op);
+  for (const TensorDesc* t : {&op.inputs[0], &op.inputs[1], &op.outputs[0]}) {
+    if (t->numel() == 0) return decline("needs elements, got ", t->str());
+    if (t->numel() > INT_MAX) return decline("needs fewer than 2^31 elements, got ", t->str());
+  }
+  for (int d = 0; d < kMostSpatial; ++d)
+    if (c.high(d) <= -c.stride[d]) return decline("needs windows up to the end of x");
+  AICF_TRY(needs_dense(op));
+  return needs_alignment(op, kAlignment);
+}
+
+size_t cudnn_workspace(const OpDesc& op) {
+  constexpr size_t kLeast = size_t{4} << 20, kMost = size_t{256} << 20, kUnit = 256;
+  size_t bytes = kLeast;
+  for (const TensorDesc* t : {&op.inputs[0], &op.inputs[1], &op.outputs[0]}) bytes += 2 * t->bytes();
+  return std::min(bytes, kMost) / kUnit * kUnit;
+}
+
+}  // namespace aicf

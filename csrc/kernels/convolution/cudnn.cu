@@ -1,0 +1,172 @@
+// Convolutions by cuDNN: the engine that its heuristics prefer among those whose bits are always the same, or
+// the one that a plan names.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <string>
+
+#include "device/cuda_scope.h"
+#include "device/cuda_status.h"
+#include "kernels/convolution/cudnn_graph.h"
+#include "kernels/convolution/launch.h"
+
+namespace aicf {
+namespace {
+
+constexpr const char* kPlain = "naive";  // where no engine takes it
+constexpr int kMostChoices = 6;
+
+cudnn::DataType data_type(DType dtype) {
+  return dtype == DType::F16 ? cudnn::kF16 : dtype == DType::BF16 ? cudnn::kBF16 : cudnn::kF32;
+}
+
+// Two spatial dimensions, or three.
+std::vector<int64_t> spatial(const Convolution& c, const int64_t* numbers) {
+  return {numbers + (c.rank == kMostSpatial ? 0 : 1), numbers + kMostSpatial};
+}
+
+cudnn::Tensor tensor_of(const Convolution& c, int64_t id, int64_t first, int64_t channels,
+                        const int64_t* size) {
+  cudnn::Tensor t{id, data_type(c.dtype), {first, channels}, {}, 16};
+  const std::vector<int64_t> own = spatial(c, size);
+  t.shape.insert(t.shape.end(), own.begin(), own.end());
+  t.strides.resize(t.shape.size());
+  int64_t step = 1;
+  const auto place = [&](size_t d) {
+    t.strides[d] = step;
+    step *= t.shape[d];
+  };
+  if (c.channels_last) place(1);
+  for (size_t d = t.shape.size() - 1; d >= 2; --d) place(d);
+  if (!c.channels_last) place(1);
+  place(0);
+  return t;
+}
+
+ConvolutionGraph graph_of(const Convolution& c) {
+  ConvolutionGraph graph{c.direction,
+                         tensor_of(c, 1, c.images, c.channels, c.in),
+                         tensor_of(c, 2, c.outputs, c.group_channels(), c.kernel),
+                         tensor_of(c, 3, c.images, c.outputs, c.out),
+                         spatial(c, c.stride),
+                         spatial(c, c.dilation),
+                         spatial(c, c.low),
+                         {}};
+  for (int d = c.rank == kMostSpatial ? 0 : 1; d < kMostSpatial; ++d) {
+    // More engines take equal paddings; what is behind the last window does not matter.
+    const int64_t beyond = c.low[d] - c.high(d);
+    const bool even = beyond >= 0 && beyond < c.stride[d];
+    graph.after.push_back(even ? c.low[d] : std::max<int64_t>(c.high(d), 0));
+  }
+  return graph;
+}
+
+// A graph, ready to be asked, on a device.
+struct Described {
+  cudnn::Object handle = nullptr;
+  cudnn::Descriptor graph;
+  std::vector<cudnn::Descriptor> parts;
+  cudnn::Rules rules{};
+};
+
+Status describe(const Convolution& c, size_t workspace, int device, Described* out) {
+  AICF_TRY(cudnn::handle_of(device, &out->handle));
+  out->rules = {c.dtype != DType::F32 || c.allow_tf32, workspace};
+  return graph_of(c).describe(out->handle, &out->graph, &out->parts);
+}
+
+// All that an engine depends on.
+std::string key_of(const Convolution& c, size_t workspace, int device, const std::string& asked) {
+  std::ostringstream key;
+  key << device << ' ' << workspace << ' ' << static_cast<int>(c.direction) << ' '
+      << static_cast<int>(c.dtype) << c.channels_last << c.allow_tf32 << ' ' << c.rank << ' ' << c.images
+      << ' ' << c.channels << ' ' << c.outputs << ' ' << c.groups;
+  for (const int64_t* numbers : {c.in, c.kernel, c.out, c.stride, c.dilation, c.low})
+    for (int d = 0; d < kMostSpatial; ++d) key << ' ' << numbers[d];
+  return key.str() + ' ' + asked;
+}
+
+// Layers of one shape share an engine, which takes long to make ready.
+using Engine = std::shared_ptr<const cudnn::Plan>;
+Status choose(const Convolution& c, size_t workspace, int device, const std::string& asked, Engine* out) {
+  static std::mutex mutex;
+  static auto* engines = new std::map<std::string, Engine>();
+  const std::string key = key_of(c, workspace, device, asked);
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = engines->find(key);
+  if (found != engines->end()) {
+    *out = found->second;
+    return Status::ok();
+  }
+  Described described;
+  AICF_TRY(describe(c, workspace, device, &described));
+  cudnn::Plan plan;
+  AICF_TRY(cudnn::choose(described.handle, described.graph, described.rules, asked, &plan));
+  *out = std::make_shared<const cudnn::Plan>(std::move(plan));
+  engines->emplace(key, *out);
+  return Status::ok();
+}
+
+class CudnnLaunch : public LaunchState {
+ public:
+  CudnnLaunch(const char* id, const Convolution& c, cudnn::Object handle, Engine engine, bool asked)
+      : LaunchState(id, engine->name, asked), c_(c), handle_(handle), engine_(std::move(engine)) {}
+  Status launch(const LaunchContext& ctx) const override {
+    return cudnn::execute(handle_, *engine_, {1, 2, 3}, {c_.x, c_.w, c_.y}, ctx.workspace, ctx.stream);
+  }
+
+ private:
+  const Convolution c_;
+  const cudnn::Object handle_;
+  const Engine engine_;
+};
+
+class PlainLaunch : public LaunchState {
+ public:
+  PlainLaunch(const char* id, const Convolution& c, bool asked) : LaunchState(id, kPlain, asked), c_(c) {}
+  Status launch(const LaunchContext& ctx) const override { return convolution_cuda(c_, ctx); }
+
+ private:
+  const Convolution c_;
+};
+
+}  // namespace
+
+Status prepare_cudnn(const KernelVariant& self, const OpDesc& op, const std::string& asked,
+                     LaunchPointer* out) {
+  if (!cudnn::available()) return Status::unsupported(std::string(self.name) + " " + cudnn::kMissing);
+  const Convolution c = convolution_of(op);
+  cudaPointerAttributes memory = {};
+  AICF_CUDA_TRY(cudaPointerGetAttributes(&memory, c.result()));
+  const CurrentDevice current(memory.device);
+  if (asked == kPlain) {
+    *out = std::make_shared<PlainLaunch>(self.name, c, true);
+    return Status::ok();
+  }
+  Engine engine;
+  cudnn::Object handle = nullptr;
+  AICF_TRY(cudnn::handle_of(memory.device, &handle));
+  const Status found = choose(c, cudnn_workspace(op), memory.device, asked, &engine);
+  if (found.is_ok())
+    *out = std::make_shared<CudnnLaunch>(self.name, c, handle, std::move(engine), !asked.empty());
+  else if (asked.empty())
+    *out = std::make_shared<PlainLaunch>(self.name, c, false);
+  else
+    return found;
+  return Status::ok();
+}
+
+Status choices_of_cudnn(const OpDesc& op, std::vector<std::string>* out) {
+  if (!cudnn::available()) return Status::unsupported(cudnn::kMissing);
+  int device = 0;
+  AICF_CUDA_TRY(cudaGetDevice(&device));
+  Described described;
+  if (describe(convolution_of(op), cudnn_workspace(op), device, &described).is_ok())
+    AICF_TRY(cudnn::list(described.handle, described.graph, described.rules, kMostChoices, out));
+  if (out->empty()) out->push_back(kPlain);
+  return Status::ok();
+}
+
+}  // namespace aicf

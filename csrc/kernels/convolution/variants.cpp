@@ -1,0 +1,162 @@
+// convolution and its gradients: what they accept, and the kernels that run them.
+#include "kernels/common/rows.h"
+#include "kernels/convolution/launch.h"
+#include "kernels/gemm/problem.h"  // kAllowTF32
+#include "op/registry.h"
+
+namespace aicf {
+namespace {
+
+// `a` and `b` are two of x, w and y; the third is the result, of `size` in its spatial dimensions.
+struct Shapes {
+  std::vector<int64_t> spatial;
+  int64_t first, channels;  // images or outputs, and the others
+};
+
+Shapes shapes_of(const TensorDesc& t, bool channels_last) {
+  Shapes s;
+  s.first = t.shape[0];
+  s.channels = t.shape[channels_last ? t.rank - 1 : 1];
+  for (int d = 0; d < t.rank - 2; ++d) s.spatial.push_back(t.shape[d + (channels_last ? 1 : 2)]);
+  return s;
+}
+
+TensorDesc tensor_of(DType dtype, const Shapes& s, bool channels_last) {
+  std::vector<int64_t> shape{s.first};
+  if (!channels_last) shape.push_back(s.channels);
+  shape.insert(shape.end(), s.spatial.begin(), s.spatial.end());
+  if (channels_last) shape.push_back(s.channels);
+  return expected_tensor(dtype, shape);
+}
+
+Status check_numbers(const OpDesc& op, int rank) {
+  const auto expect = [&](const Attr<std::vector<int64_t>>& attr, int64_t least) {
+    const std::vector<int64_t>& numbers = op.attrs.get(attr);
+    if (static_cast<int>(numbers.size()) != rank)
+      return refuse(op, attr.name, ": expected ", rank, " numbers, got ", numbers.size());
+    for (const int64_t number : numbers)
+      if (number < least)
+        return refuse(op, attr.name, ": expected numbers from ", least, " on, got ", number);
+    return Status::ok();
+  };
+  AICF_TRY(expect(kStride, 1));
+  AICF_TRY(expect(kDilation, 1));
+  AICF_TRY(expect(kLow, 0));
+  return expect(kSize, 0);
+}
+
+// The operands `a` and `b`, of equal type and rank, and numbers for 1 to 3 spatial dimensions.
+Status check_operands(const OpDesc& op, const char* a, const char* b) {
+  AICF_TRY(expect_float(op, a, op.in(a)));
+  AICF_TRY(expect_dtype(op, b, op.in(b), op.in(a).dtype));
+  const int rank = op.in(a).rank;
+  if (rank < 3 || rank > kMostSpatial + 2)
+    return refuse(op, a, ": expected rank 3 to 5, got ", op.in(a).str());
+  AICF_TRY(expect_rank(op, b, op.in(b), rank));
+  if (op.attrs.get(kAllowTF32) && op.in(a).dtype != DType::F32)
+    return refuse(op, "allow_tf32: expected operands of f32, got ", dtype_name(op.in(a).dtype));
+  if (op.attrs.get(kGroups) < 1) return refuse(op, "groups: expected 1 or more, got ", op.attrs.get(kGroups));
+  return check_numbers(op, rank - 2);
+}
+
+Status check_forward(const OpDesc& op) {
+  AICF_TRY(check_operands(op, "x", "w"));
+  const bool last = op.attrs.get(kChannelsLast);
+  const Shapes x = shapes_of(op.in("x"), last), w = shapes_of(op.in("w"), last);
+  const int64_t groups = op.attrs.get(kGroups);
+  if (w.channels * groups != x.channels || w.first % groups != 0)
+    return refuse(op, "w: expected ", x.channels, " channels in ", groups, " groups, got ", op.in("w").str());
+  const Shapes y{op.attrs.get(kSize), x.first, w.first};
+  return expect_tensor(op, "y", op.out("y"), tensor_of(op.in("x").dtype, y, last));
+}
+
+Status check_input_grad(const OpDesc& op) {
+  AICF_TRY(check_operands(op, "dy", "w"));
+  const bool last = op.attrs.get(kChannelsLast);
+  const Shapes dy = shapes_of(op.in("dy"), last), w = shapes_of(op.in("w"), last);
+  const int64_t groups = op.attrs.get(kGroups);
+  if (w.first != dy.channels || w.first % groups != 0)
+    return refuse(op, "w: expected ", dy.channels, " outputs in ", groups, " groups, got ", op.in("w").str());
+  const Shapes dx{op.attrs.get(kSize), dy.first, w.channels * groups};
+  return expect_tensor(op, "dx", op.out("dx"), tensor_of(op.in("dy").dtype, dx, last));
+}
+
+Status check_weight_grad(const OpDesc& op) {
+  AICF_TRY(check_operands(op, "x", "dy"));
+  const bool last = op.attrs.get(kChannelsLast);
+  const Shapes x = shapes_of(op.in("x"), last), dy = shapes_of(op.in("dy"), last);
+  const int64_t groups = op.attrs.get(kGroups);
+  if (dy.first != x.first || x.channels % groups != 0 || dy.channels % groups != 0)
+    return refuse(op, "dy: expected ", x.first, " images, and channels in ", groups, " groups, got x ",
+                  op.in("x").str(), " and dy ", op.in("dy").str());
+  const Shapes dw{op.attrs.get(kSize), dy.channels, x.channels / groups};
+  return expect_tensor(op, "dw", op.out("dw"), tensor_of(op.in("x").dtype, dw, last));
+}
+
+template <DType dtype, bool tf32 = false>
+Status supports_cudnn_of(const OpDesc& op) {
+  AICF_TRY(needs_dtype(op, dtype));
+  if (tf32 && !op.attrs.get(kAllowTF32)) return decline("needs allow_tf32");
+  return supports_cudnn(op);
+}
+
+#define AICF_CUDNN_ROW(op, type, supported)                                                               \
+  choosing(library_row(Library::Cudnn, op type "_cudnn", op, kSmAny, AICF_CUDA(prepare_cudnn), supported, \
+                       nullptr, cudnn_workspace),                                                         \
+           AICF_CUDA(choices_of_cudnn))
+#define AICF_CONVOLUTION_ROWS(op)                                                                    \
+  AICF_CUDNN_ROW(op, "_f16", supports_cudnn_of<DType::F16>),                                         \
+      AICF_CUDNN_ROW(op, "_bf16", supports_cudnn_of<DType::BF16>),                                   \
+      AICF_CUDNN_ROW(op, "_tf32", (supports_cudnn_of<DType::F32, true>)),                            \
+      AICF_CUDNN_ROW(op, "_f32", supports_cudnn_of<DType::F32>),                                     \
+      cuda_row(op "_naive", op, kSmAny, AICF_CUDA((prepare_with<convolution_of, convolution_cuda>)), \
+               needs_dense),                                                                         \
+      cpu_row(op "_cpu", op, prepare_with<convolution_of, convolution_cpu>)
+
+constexpr KernelVariant kVariants[] = {AICF_CONVOLUTION_ROWS("convolution"),
+                                       AICF_CONVOLUTION_ROWS("convolution_input_grad"),
+                                       AICF_CONVOLUTION_ROWS("convolution_weight_grad")};
+
+}  // namespace
+
+static const Family family([](KernelRegistry& registry) {
+  const std::vector<AttrRow> attrs{required(kStride),   required(kDilation), required(kLow),
+                                   required(kSize),     optional(kGroups),   optional(kChannelsLast),
+                                   optional(kAllowTF32)};
+  const char* numerics = "in f32 (f64 for f64; on the CPU always f64), rounded once";
+  registry.add(
+      OpSchema{53,
+               "Convolution",
+               "convolution",
+               "y[n, o] at each window of x[n]: the sum of its elements times w[o]; element i, window o and "
+               "position k belong together where i = o * stride + k * dilation - low",
+               {{"x"}, {"w"}},
+               {{"y"}},
+               attrs,
+               {},
+               numerics,
+               check_forward});
+  registry.add(OpSchema{54,
+                        "ConvolutionInputGrad",
+                        "convolution_input_grad",
+                        "the gradient of a convolution with respect to x: a transposed convolution of dy",
+                        {{"dy"}, {"w"}},
+                        {{"dx"}},
+                        attrs,
+                        {},
+                        numerics,
+                        check_input_grad});
+  registry.add(OpSchema{55,
+                        "ConvolutionWeightGrad",
+                        "convolution_weight_grad",
+                        "the gradient of a convolution with respect to w",
+                        {{"x"}, {"dy"}},
+                        {{"dw"}},
+                        attrs,
+                        {},
+                        numerics,
+                        check_weight_grad});
+  for (const KernelVariant& variant : kVariants) registry.add(variant);
+});
+
+}  // namespace aicf

@@ -1,0 +1,43 @@
+// RUN: aicf-opt %s --convolutions --split-input-file | filecheck %s
+// RUN: aicf-opt %s --convolutions=target=sm_90 --split-input-file | filecheck %s
+// RUN: aicf-opt %s --convolutions='target="sm_90+cudnn"' --dce --split-input-file | filecheck %s --check-prefix=CUDNN
+
+// Without a library a convolution is a product over its windows, which its gradient shares. With one all is channels last.
+// CHECK-LABEL: func.func @block
+// CHECK:         %[[WINDOWS:.*]] = nn.unfold %x
+// CHECK:         nn.matmul
+// CHECK-NOT:     nn.unfold
+// CHECK:         nn.matmul %{{.*}}, %{{.*}} {trans_b = true}
+// CHECK-NOT:     nn.convolution
+// CUDNN-LABEL: func.func @block
+// CUDNN:         %[[X:.*]] = nn.transpose %x {perm = array<i64: 0, 2, 3, 1>}
+// CUDNN-NEXT:    %[[W:.*]] = nn.transpose %w
+// CUDNN-NEXT:    %[[Y:.*]] = nn.convolution %[[X]], %[[W]]
+// CUDNN-NEXT:    channels_last = true
+// CUDNN:         nn.add %[[Y]]
+// CUDNN-NEXT:    %[[RELU:.*]] = nn.relu %{{.*}} : tensor<2x5x5x8xf32>
+// CUDNN-NEXT:    nn.sum %[[RELU]] {dims = array<i64: 1, 2>}
+// CUDNN-NEXT:    %[[DW:.*]] = nn.convolution_weight_grad %[[X]], %[[RELU]]
+// CUDNN-NOT:     tensor<2x8x5x5xf32>
+// CUDNN:         nn.transpose %[[DW]] {perm = array<i64: 0, 3, 1, 2>}
+func.func @block(%x: tensor<2x8x5x5xf32>, %w: tensor<8x8x3x3xf32>, %b: tensor<8x1x1xf32>) -> (tensor<2x8xf32>, tensor<8x8x3x3xf32>) {
+  %y = nn.convolution %x, %w {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>} : (tensor<2x8x5x5xf32>, tensor<8x8x3x3xf32>) -> tensor<2x8x5x5xf32>
+  %z = nn.add %y, %b : (tensor<2x8x5x5xf32>, tensor<8x1x1xf32>) -> tensor<2x8x5x5xf32>
+  %r = nn.relu %z : tensor<2x8x5x5xf32>
+  %s = nn.sum %r {dims = array<i64: 2, 3>} : (tensor<2x8x5x5xf32>) -> tensor<2x8xf32>
+  %dw = nn.convolution_weight_grad %x, %r {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 3, 3>} : (tensor<2x8x5x5xf32>, tensor<2x8x5x5xf32>) -> tensor<8x8x3x3xf32>
+  func.return %s, %dw : tensor<2x8xf32>, tensor<8x8x3x3xf32>
+}
+
+// -----
+
+// Images of three channels in 16 bits get five that are 0, as the library would add them each time.
+// CUDNN-LABEL: func.func @narrow
+// CUDNN:         %[[X:.*]] = nn.pad %{{.*}} {low = array<i64: 0, 0, 0, 0>, high = array<i64: 0, 0, 0, 5>}
+// CUDNN:         (tensor<2x4x4x8xbf16>, tensor<2x4x4x4xbf16>) -> tensor<4x1x1x8xbf16>
+// CUDNN:         high = array<i64: 0, 0, 0, -5>
+// CHECK-LABEL: func.func @narrow
+func.func @narrow(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16> {
+  %dw = nn.convolution_weight_grad %x, %dy {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 1, 1>} : (tensor<2x3x4x4xbf16>, tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16>
+  func.return %dw : tensor<4x3x1x1xbf16>
+}

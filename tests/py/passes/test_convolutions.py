@@ -1,0 +1,205 @@
+"""Convolutions with images channels last, and as products: values as before the pass, for what stands between convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from programs import run_pipeline, step_function
+from torch import nn
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp, TensorType, bf16, i64
+from xdsl.ir import Block, Region
+
+from aicf_mlir import trace
+from aicf_mlir.dialects import nn as nn_ops
+from aicf_mlir.dialects.nn.convolutions import Convolved, ConvolvingOp
+from aicf_mlir.interpreters import run_function
+from aicf_mlir.interpreters.arithmetic import EXACT
+from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.ir.properties import is_true
+from aicf_mlir.ir.signature import argument_labels
+from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.stages import Snapshots, make_context, run_stages
+
+TARGET = "sm_90+cublaslt+cudnn"
+SHAPE = (2, 3, 8, 8)
+
+
+class Net(nn.Module):
+    """A convolution, something, and another convolution."""
+
+    def __init__(self, between: Callable[..., torch.Tensor], width: int = 8, **layers: nn.Module):
+        super().__init__()
+        self.first, self.between, self.layers = nn.Conv2d(3, 8, 3, padding=1), between, nn.ModuleDict(layers)
+        self.last = nn.Conv2d(width, 4, 3, stride=2, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The loss of images [N, 3, H, W]."""
+        return self.last(self.between(self.first(x), **self.layers)).square().mean()
+
+
+Between = tuple[Callable[..., torch.Tensor], Mapping[str, nn.Module]]
+
+BETWEEN: dict[str, Between] = {
+    "relu": (lambda x: F.relu(x), {}),
+    "batch norm and residual": (
+        lambda x, norm: F.silu(norm(x) + x),
+        {"norm": nn.BatchNorm2d(8)},
+    ),
+    "group norm": (lambda x, norm: norm(x), {"norm": nn.GroupNorm(2, 8)}),
+    "layer norm of channels": (
+        lambda x, norm: norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2),
+        {"norm": nn.LayerNorm(8)},
+    ),
+    "max pool": (lambda x: F.max_pool2d(x, 3, 2, 1), {}),
+    "its places too": (
+        lambda x: F.max_pool2d(x, 2, return_indices=True)[0] + F.max_pool2d(x, 2, return_indices=True)[1],
+        {},
+    ),
+    "average pool": (lambda x: F.avg_pool2d(x, 2), {}),
+    "depthwise": (lambda x, deep: deep(x), {"deep": nn.Conv2d(8, 8, 3, padding=1, groups=8)}),
+    "groups": (lambda x, deep: deep(x), {"deep": nn.Conv2d(8, 8, 3, padding=1, groups=2)}),
+    "transposed": (lambda x, up: up(x), {"up": nn.ConvTranspose2d(8, 8, 2, stride=2)}),
+    "squeeze and excite": (
+        lambda x, gate: x * torch.sigmoid(gate(F.adaptive_avg_pool2d(x, 1))),
+        {"gate": nn.Conv2d(8, 8, 1)},
+    ),
+    "upsampled": (lambda x: F.interpolate(x, scale_factor=2.0), {}),
+    "bilinear": (lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), {}),
+    "concat": (lambda x: torch.cat([x[:, :4], F.relu(x[:, 4:])], 1), {}),
+    "split of rows": (lambda x: torch.cat(torch.split(x, 4, 2), 0), {}),
+    "pad": (lambda x: F.pad(x, (1, 2, 0, 1), value=0.5), {}),
+    "shuffled": (lambda x: F.pixel_unshuffle(F.pixel_shuffle(x, 2), 2), {}),
+    "heads": (lambda x: (x.flatten(2).softmax(-1).transpose(1, 2)).transpose(1, 2).reshape(x.shape), {}),
+    "scaled by a mask": (lambda x: torch.where(x > 0, x, x.mean((0, 2, 3), keepdim=True)), {}),
+    "largest of channels": (lambda x: x * x.amax(1, keepdim=True), {}),
+    "std": (lambda x: x / (x.std((2, 3), keepdim=True) + 1), {}),
+}
+
+
+def step_of(between: Between) -> ModuleOp:
+    """The train step before it is lowered."""
+    torch.manual_seed(0)
+    function, layers = between
+    model, x = Net(function, **layers), torch.randn(SHAPE)
+    optimizer, stages = torch.optim.SGD(model.parameters(), 0.1), Snapshots()
+    traced = trace(model, lambda m, b: m(b["x"]), {"x": x}, optimizer=optimizer)
+    run_stages(traced.module, make_context(), until="step", after_each=stages)
+    return stages["step"]
+
+
+def values_of(module: ModuleOp) -> list[Array]:
+    """Operands of a step: numbers, and for integers places that every table has."""
+    rng, function = np.random.default_rng(0), step_function(module)
+    values: list[Array] = []
+    for label, argument in zip(argument_labels(function), function.args, strict=True):
+        whole = element_type(argument) == i64
+        made = rng.integers(0, 2, shape_of(argument)) if whole else rng.uniform(0.1, 1.0, shape_of(argument))
+        values.append(made * (label.role != "status"))
+    return values
+
+
+def convolutions(module: ModuleOp) -> list[ConvolvingOp]:
+    """Those that are left."""
+    return [op for op in module.walk() if isinstance(op, ConvolvingOp)]
+
+
+@pytest.mark.parametrize("target", ["cpu", TARGET])
+@pytest.mark.parametrize("between", BETWEEN)
+def test_values_stay(between: str, target: str) -> None:
+    """In exact arithmetic, where the order of sums does not matter."""
+    step = step_of(BETWEEN[between])
+    inputs = values_of(step)
+    after = run_pipeline(step, f'convolutions{{target="{target}"}},dce')
+    assert bool(convolutions(after)) == (target == TARGET)
+    assert all(is_true(op.channels_last) for op in convolutions(after))
+    for before, now in zip(
+        run_function(step, inputs, EXACT), run_function(after, inputs, EXACT), strict=True
+    ):
+        np.testing.assert_allclose(now, before, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "relu",
+        "batch norm and residual",
+        "max pool",
+        "average pool",
+        "transposed",
+        "squeeze and excite",
+        "pad",
+    ],
+)
+def test_images_stay_channels_last(between: str) -> None:
+    """But for the batch, none that several elements of a channel make is turned."""
+    step = run_pipeline(step_of(BETWEEN[between]), f'convolutions{{target="{TARGET}"}},dce')
+    turned = [
+        op for op in step.walk() if isinstance(op, nn_ops.TransposeOp) and shape_of(op.x)[0] == SHAPE[0]
+    ]
+    assert [shape_of(op.x) for op in turned] == [SHAPE], [str(op) for op in turned]
+
+
+def test_other_types_are_products() -> None:
+    """cuDNN has no convolution of f64 that we use."""
+    model = nn.Conv2d(3, 4, 3).double()
+    optimizer, stages = torch.optim.SGD(model.parameters(), 0.1), Snapshots()
+    x = torch.randn(SHAPE, dtype=torch.float64)
+    traced = trace(model, lambda m, b: m(b["x"]).sum(), {"x": x}, optimizer=optimizer)
+    run_stages(traced.module, make_context(), target=TARGET, until="kernel", after_each=stages)
+    assert "kernel.convolution" not in stages.text("kernel")
+
+
+FEW = (
+    ((2, 3, 9, 9), 4, (3, 3), (1, 1), (1, 1)),
+    ((2, 3, 11, 8), 4, (7, 7), (2, 2), (3, 3)),
+    ((1, 4, 20, 20), 8, (8, 8), (4, 4), (0, 0)),
+    ((2, 3, 12, 12), 5, (4, 4), (4, 4), (0, 0)),
+    ((1, 1, 13, 10), 3, (5, 2), (3, 2), (2, 0)),
+    ((1, 3, 7, 9), 2, (3, 3), (2, 1), (1, 1)),
+    ((2, 6, 9), 4, (3,), (2,), (1,)),
+    ((1, 2, 5, 6, 7), 3, (3, 2, 3), (2, 2, 2), (1, 0, 1)),
+    ((1, 3, 5, 5), 2, (1, 1), (2, 2), (0, 0)),
+)
+"""x [N, C, spatial], outputs, kernel, stride and padding."""
+
+
+@pytest.mark.parametrize("dilated", [False, True])
+@pytest.mark.parametrize("case", FEW, ids=str)
+@pytest.mark.parametrize(
+    "kind", [nn_ops.ConvolutionOp, nn_ops.ConvolutionInputGradOp, nn_ops.ConvolutionWeightGradOp]
+)
+def test_few_channels(kind: type[ConvolvingOp], case: Any, dilated: bool) -> None:
+    """Cells of a stride, and channels that are added: what the library gets is even, and the values stay."""
+    (n, channels, *spatial), outputs, kernel, stride, low = case
+    dilation = (2 if dilated else 1,) * len(kernel)
+    numbers = zip(spatial, kernel, stride, low, dilation, strict=True)
+    out = [(size + 2 * pad - step * (k - 1) - 1) // every + 1 for size, k, every, pad, step in numbers]
+    if min(out) < 1:
+        pytest.skip("no window")
+    shapes = {"x": (n, channels, *spatial), "w": (outputs, channels, *kernel), "y": (n, outputs, *out)}
+    made = {
+        nn_ops.ConvolutionOp: "y",
+        nn_ops.ConvolutionInputGradOp: "x",
+        nn_ops.ConvolutionWeightGradOp: "w",
+    }[kind]
+    given = [shape for name, shape in shapes.items() if name != made]
+    given = given[::-1] if made == "x" else given
+    block = Block(arg_types=[TensorType(bf16, shape) for shape in given])
+    a, b = block.args
+    op = kind(a, b, Convolved(stride, dilation, low), shapes[made][2:])
+    block.add_ops([op, func.ReturnOp(op.result)])
+    module = ModuleOp([func.FuncOp("f", (block.arg_types, op.result_types), Region(block))])
+    inputs = [np.random.default_rng(0).standard_normal(shape) for shape in given]
+    after = run_pipeline(module, f'convolutions{{target="{TARGET}"}},dce')
+    (convolution,) = convolutions(after)
+    images = convolution.convolved.parts(convolution.result if made == "x" else convolution.operands[0])
+    assert images.channels % 8 == 0
+    assert dilated or set(convolution.convolved.stride) == {1}
+    (before,), (now,) = (run_function(each, inputs, EXACT) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-9, atol=1e-12)

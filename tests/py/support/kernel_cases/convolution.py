@@ -1,0 +1,51 @@
+"""Convolutions of as many channels as tensor cores take: the samples of nn have few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from kernel_cases.case import Case, Generator, Maker
+
+SHAPES = (
+    ((2, 64, 9, 9), 64, (3, 3), (1, 1), (1, 1), (9, 9), 1),
+    ((2, 64, 9, 9), 128, (1, 1), (2, 2), (0, 0), (5, 5), 1),
+    ((3, 32, 8, 8), 32, (7, 7), (1, 1), (3, 3), (8, 8), 32),
+    ((2, 48, 7, 7), 32, (3, 3), (2, 2), (1, 1), (4, 4), 4),
+    ((4, 8, 20, 20), 32, (8, 8), (4, 4), (0, 0), (4, 4), 1),
+)
+"""x [N, C, spatial], outputs, kernel, stride, padding in front, windows, groups."""
+
+
+def convolution(result: str, make: Maker) -> Iterator[Case]:
+    for x, outputs, kernel, stride, low, size, groups in SHAPES:
+        shapes = {"x": x, "w": (outputs, x[1] // groups, *kernel), "y": (x[0], outputs, *size)}
+        for last in (True, False):
+            places = {
+                name: (first, *spatial, channels) if last else (first, channels, *spatial)
+                for name, (first, channels, *spatial) in shapes.items()
+            }
+            given = [make.normal(*shape) for name, shape in places.items() if name != result]
+            if result == "x":
+                given.reverse()  # dy, then w
+            attrs: dict[str, Any] = {
+                "stride": list(stride),
+                "dilation": [1, 1],
+                "low": list(low),
+                "groups": groups,
+                "size": list(shapes[result][2:]),
+                "channels_last": last,
+            }
+            out, label = [make.out(*places[result])], f"{x} {outputs} {kernel} {last}"
+            yield Case(label, given, out, attrs, scale=1.0)
+            if make.dtype == "f32":  # whole numbers, which TF32 holds
+                whole = [make.integers(*array.shape, limit=3) for array in given]
+                yield Case(f"{label} TF32", whole, out, attrs | {"allow_tf32": True}, exact=True)
+
+
+CASES: dict[str, Generator] = {
+    "convolution": partial(convolution, "y"),
+    "convolution_input_grad": partial(convolution, "x"),
+    "convolution_weight_grad": partial(convolution, "w"),
+}

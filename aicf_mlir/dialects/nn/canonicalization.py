@@ -3,7 +3,7 @@ Canonical forms of nn ops. Every rewrite keeps each bit of the result that the o
 and not in which order a product adds up.
 
 Left alone for that reason: x + 0 (it turns -0.0 into 0.0), the sum of a broadcast (one rounding is not many),
-and a cast of a cast (two roundings are not one).
+and a cast of a cast that rounds (two roundings are not one).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from aicf_mlir.dialects.nn.linear_algebra import LinearOp, MatmulOp
 from aicf_mlir.dialects.nn.pointwise import GRADIENTS, PointwiseOp
 from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp, TransposeOp
 from aicf_mlir.dialects.nn.slicing import ConcatOp, SplitOp
+from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import broadcast_shapes
 from aicf_mlir.ir.properties import is_true
-from aicf_mlir.ir.tensor_op import shape_of, tensor_type
+from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 
 
 def replace(rewriter: PatternRewriter, op: ValueOp, new: ValueOp | SSAValue) -> None:
@@ -201,6 +202,38 @@ class ConcatOfSplit(RewritePattern):
             replace(rewriter, op, inner.x)
 
 
+class CastOfWidened(RewritePattern):
+    """cast(cast(x)) -> cast(x) if the inner one is exact, and the gradient on its way back too"""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: CastOp, rewriter: PatternRewriter) -> None:
+        if isinstance(inner := op.x.owner, CastOp) and widens(inner.x, op.x) and widens(op.result, op.x):
+            replace(rewriter, op, CastOp(inner.x, element_type(op.result)))
+
+
+class CastOfConcat(RewritePattern):
+    """cast(concat(a, b)) -> concat(cast(a), cast(b)) of fewer bits, if nothing else reads the wide one: it is never written"""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: CastOp, rewriter: PatternRewriter) -> None:
+        inner = op.x.owner
+        if not isinstance(inner, ConcatOp) or not inner.result.has_one_use() or not widens(op.result, op.x):
+            return
+        casts = [CastOp(value, element_type(op.result)) for value in inner.inputs]
+        for cast in casts:
+            cast.location = op.location
+        rewriter.insert(casts)
+        replace(rewriter, op, ConcatOp([cast.result for cast in casts], inner.dim.value.data))
+
+
+def widens(narrow: SSAValue, wide: SSAValue) -> bool:
+    """True if the float type of `wide` has every value of that of `narrow`, and others."""
+    return element_name(element_type(narrow)) in EXACT_IN.get(element_name(element_type(wide)), ())
+
+
+EXACT_IN = {"f32": ("f16", "bf16"), "f64": ("f16", "bf16", "f32")}
+
+
 def swaps_last_two(op: TransposeOp) -> bool:
     """True if the transpose swaps the last two dimensions and keeps the others."""
     perm = list(op.perm.get_values())
@@ -238,7 +271,7 @@ ARITHMETIC = (AbsorbBroadcast(), AbsorbNegation(), RemoveMultiplicationByOne())
 PATTERNS: Mapping[type[Operation], tuple[RewritePattern, ...]] = {
     ReshapeOp: (RemoveIdentity(), MergeReshapes()),
     TransposeOp: (RemoveIdentity(), MergeTransposes()),
-    CastOp: (RemoveIdentity(),),
+    CastOp: (RemoveIdentity(), CastOfWidened(), CastOfConcat()),
     BroadcastToOp: (RemoveIdentity(), MergeBroadcasts()),
     ReductionOp: (RemoveEmptyReduction(),),
     MatmulOp: (AbsorbTransposeIntoMatmul(),),

@@ -23,6 +23,7 @@ from aicf_mlir.ir import registry
 from aicf_mlir.ir.signature import return_op
 from aicf_mlir.passes.fuse.activation import FuseActivation
 from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
+from aicf_mlir.passes.fuse.aligned_products import align_products
 from aicf_mlir.passes.fuse.arguments import fuse_arguments
 from aicf_mlir.passes.fuse.back_to_back import fuse_chains
 from aicf_mlir.passes.fuse.bias import FuseBias
@@ -35,6 +36,7 @@ from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.loops import fuse_loops, tell_apart
 from aicf_mlir.passes.fuse.loops.totals import add_columns_first
 from aicf_mlir.passes.fuse.losses import write_losses_as_loops
+from aicf_mlir.passes.fuse.narrow_products import write_narrow_products_as_loops
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
 from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
@@ -93,6 +95,9 @@ class FusePass(ModulePass):
                     write_losses_as_loops(function, bodies)
                 if rows is not None:
                     fuse_chains(function, bodies, self.target, rows, reason)
+                if self.target != "cpu" and not is_small:
+                    write_narrow_products_as_loops(function, bodies, small)
+                    align_products(function)
                 if not is_small:  # else each product is generated, so that it can be one launch with others
                     fuse_products(function, library)
                 fuse_epilogues(function, bodies, library, last=False)

@@ -1,0 +1,183 @@
+"""Rows of 16-bit operands that end at a multiple of 16 bytes, on a GPU: large products of odd sizes are padded.
+
+Tensor cores and the library read 16 bytes at once, from rows that start at a multiple of them. Rows of 63 or 319 elements do not:
+their products would be copied element by element. So each operand is written to a block with zeros behind its rows, once for all
+products that read it, and results are parts of such blocks. `elide-copies` has the launch that makes an operand write it there.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from xdsl.dialects.builtin import FloatAttr, TensorType, f64
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.ir.element_types import NARROW
+from aicf_mlir.ir.expect import with_shape
+from aicf_mlir.ir.layouts import Layout, layout_of, shares_block, with_layout
+from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
+from aicf_mlir.passes.fuse.constants import first_but_constants
+from aicf_mlir.passes.fuse.narrow_products import added_bias
+from aicf_mlir.passes.fuse.views import view_chain
+
+ALIGNED = 8
+"""16-bit elements that are read at once."""
+LARGE = 1 << 25
+"""Products of elements from which on the library is taken for aligned rows: fewer are not worth further launches."""
+
+
+def align_products(function: FuncOp) -> None:
+    """Pad the large 16-bit products of `function` whose rows do not end at a multiple of 16 bytes."""
+    padding = Padding(function)
+    for op in list(function.body.block.ops):
+        if isinstance(op, kernel.GemmOp):
+            padding.align(op)
+
+
+class Padding:
+    """The padded operands of one function."""
+
+    def __init__(self, function: FuncOp):
+        self.block = function.body.block
+        self.location = function.location
+        self._padded: dict[tuple[SSAValue, tuple[int, ...], tuple[int, ...]], SSAValue] = {}
+        self._zeros: dict[Attribute, SSAValue] = {}
+
+    def align(self, op: KernelOp) -> None:
+        """Have `op` multiply padded operands, where its own are not aligned."""
+        (a,), (b,), (m, n) = op.ins["a"], op.ins["b"], shape_of(op.results[0])[-2:]
+        trans_a, trans_b = (op.attrs.get(name) is True for name in ("trans_a", "trans_b"))
+        k = shape_of(a)[-2 if trans_a else -1]
+        dense = not any(shares_block(value.type) for value in (a, b, op.results[0]))
+        narrow = tensor_spec(a)[0] in NARROW and len(shape_of(a)) == 2
+        if not dense or not narrow or m * n * k < LARGE:
+            return
+        wide_m = aligned(m) if trans_a else m
+        wide_k = aligned(k) if trans_b or not trans_a else k
+        wide_n = aligned(n)
+        if (wide_m, wide_n, wide_k) == (m, n, k):
+            return
+        left = self.padded(a, (wide_k, wide_m) if trans_a else (wide_m, wide_k))
+        right = self.padded(b, (wide_n, wide_k) if trans_b else (wide_k, wide_n))
+        element = element_type(op.results[0])
+        bias = added_bias(op)
+        made: list[Operation] = [
+            kernel.GemmOp.launch([left, right], [TensorType(element, (wide_m, wide_n))], **op.attrs)
+        ]
+        if bias is not None:
+            given = self.padded(bias.operands[1], (wide_n,))
+            made.append(kernel.BiasAddOp.launch([made[-1].results[0], given], [made[-1].results[0].type]))
+        place = op if bias is None else bias
+        if (wide_m, wide_n) != (m, n):
+            part = with_layout(tensor_type(made[-1].results[0]), Layout((m, n), (wide_n, 1)))
+            made.append(kernel.ViewOp.build_op([made[-1].results[0]], [part]))
+            made.append(kernel.CopyOp.launch([made[-1].results[0]], [TensorType(element, (m, n))]))
+        if made[-1].results[0].type != place.results[0].type:
+            made.append(kernel.ReshapeOp.build_op([made[-1].results[0]], [place.results[0].type]))
+        for new in made:
+            new.location = place.location
+        made[-1].results[0].name_hint = place.results[0].name_hint
+        Rewriter.insert_op(made, InsertPoint.before(place))
+        place.results[0].replace_all_uses_with(made[-1].results[0])
+        while isinstance(place, Operation) and not any(True for _ in place.results[0].uses):
+            before = place.operands[0].owner if place is not op else None
+            Rewriter.erase_op(place)
+            place = before
+
+    def padded(self, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+        """`value` with zeros behind its rows, and behind them, up to `shape`."""
+        own, root = shape_of(value), view_chain(value)[-1]
+        if own == shape:
+            return value
+        if (root, own, shape) not in self._padded:
+            made = self.written(value, own, shape)
+            owner = root.owner
+            if isinstance(owner, Operation):
+                Rewriter.insert_op(made, InsertPoint.after(owner))
+            else:
+                Rewriter.insert_op(made, InsertPoint.before(first_but_constants(self.block) or made[0]))
+            for op in made:
+                op.location = owner.location if isinstance(owner, Operation) else self.location
+            self._padded[root, own, shape] = made[-1].results[0]
+            if isinstance(owner, kernel.JoinOp):
+                self.read_there(root, made[-1])
+        return self._padded[root, own, shape]
+
+    def read_there(self, joined: SSAValue, padded: Operation) -> None:
+        """Have the readers of a join read its elements in the padded block: its parts are written once."""
+        steps = Layout.dense(shape_of(padded.results[0])).strides
+        own = next(shape for root, shape, _ in self._padded if root is joined)
+        type_ = with_layout(tensor_type(padded.results[0]), Layout(own, steps))
+        view = kernel.ViewOp.build_op([padded.results[0]], [type_])
+        copy = kernel.CopyOp.launch([view.output], [TensorType(element_type(joined), own)])
+        made: list[Operation] = [view, copy]
+        if own != shape_of(joined):
+            made.append(kernel.ReshapeOp.build_op([copy.results[0]], [joined.type]))
+        for op in made:
+            op.location = padded.location
+        Rewriter.insert_op(made, InsertPoint.after(padded))
+        joined.replace_all_uses_with(made[-1].results[0])
+        self._padded[copy.results[0], own, shape_of(padded.results[0])] = padded.results[0]
+
+    def written(self, value: SSAValue, own: tuple[int, ...], shape: tuple[int, ...]) -> list[Operation]:
+        """The ops that write the elements of `value`, of shape `own`, and zeros to a block of `shape`, which is the last result."""
+        block, zero = TensorType(element_type(value), shape), self.zero(element_type(value))
+        made: list[Operation] = []
+        parts: list[SSAValue] = []
+        *above, wide = shape
+        *rows, columns = own
+        steps = Layout.dense(shape).strides
+        root = view_chain(value)[-1]
+
+        def write(source: SSAValue, layout: Layout) -> None:
+            if not prod(layout.shape):
+                return
+            if source is zero:
+                repeated = Layout(layout.shape, (0,) * len(layout.shape))
+                made.append(kernel.ViewOp.build_op([zero], [with_layout(tensor_type(zero), repeated)]))
+                source = made[-1].results[0]
+            elif shape_of(source) != layout.shape:
+                made.append(kernel.ReshapeOp.build_op([source], [with_shape(source, layout.shape)]))
+                source = made[-1].results[0]
+            made.append(kernel.CopyOp.launch([source], [with_layout(block, layout)]))
+            parts.append(made[-1].results[0])
+
+        for source, layout in parts_of(root, Layout(own, steps)):
+            write(source, layout)
+        write(zero, Layout((*rows, wide - columns), steps, columns))
+        if above:
+            write(zero, Layout((above[0] - rows[0], wide), steps, rows[0] * wide))
+        return [*made, kernel.JoinOp.build_op(parts, [block])]
+
+    def zero(self, element: Attribute) -> SSAValue:
+        """One zero."""
+        if element not in self._zeros:
+            op = kernel.ConstantOp.build_op([], [TensorType(element, (1,))], {"value": FloatAttr(0.0, f64)})
+            op.location = self.location
+            Rewriter.insert_op(op, InsertPoint.at_start(self.block))
+            self._zeros[element] = op.results[0]
+        return self._zeros[element]
+
+
+def parts_of(value: SSAValue, place: Layout) -> list[tuple[SSAValue, Layout]]:
+    """The dense tensors that `value` at `place` is joined of, and where they are then; itself if it is none such."""
+    if not isinstance(join := value.owner, kernel.JoinOp):
+        return [(value, place)]
+    parts: list[tuple[SSAValue, Layout]] = []
+    for part in join.inputs:
+        writer, there = part.owner, place.then(layout_of(tensor_type(part)))
+        if not isinstance(writer, kernel.CopyOp) or shares_block(writer.operands[0].type) or there is None:
+            return [(value, place)]
+        if element_type(writer.operands[0]) != element_type(value):
+            return [(value, place)]
+        parts += [(writer.operands[0], there)]
+    return parts
+
+
+def aligned(size: int) -> int:
+    """The next multiple of what is read at once."""
+    return -(-size // ALIGNED) * ALIGNED

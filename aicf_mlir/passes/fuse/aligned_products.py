@@ -49,33 +49,33 @@ class Padding:
 
     def align(self, op: KernelOp) -> None:
         """Have `op` multiply padded operands, where its own are not aligned."""
-        (a,), (b,), (m, n) = op.ins["a"], op.ins["b"], shape_of(op.results[0])[-2:]
+        (a,), (b,), (*batch, m, n) = op.ins["a"], op.ins["b"], shape_of(op.results[0])
         trans_a, trans_b = (op.attrs.get(name) is True for name in ("trans_a", "trans_b"))
         k = shape_of(a)[-2 if trans_a else -1]
         dense = not any(shares_block(value.type) for value in (a, b, op.results[0]))
-        narrow = tensor_spec(a)[0] in NARROW and len(shape_of(a)) == 2
-        if not dense or not narrow or m * n * k < LARGE:
+        if not dense or tensor_spec(a)[0] not in NARROW or prod((*batch, m, n, k)) < LARGE:
             return
         wide_m = aligned(m) if trans_a else m
         wide_k = aligned(k) if trans_b or not trans_a else k
         wide_n = aligned(n)
         if (wide_m, wide_n, wide_k) == (m, n, k):
             return
-        left = self.padded(a, (wide_k, wide_m) if trans_a else (wide_m, wide_k))
-        right = self.padded(b, (wide_n, wide_k) if trans_b else (wide_k, wide_n))
+        left = self.padded(a, (*batch, *((wide_k, wide_m) if trans_a else (wide_m, wide_k))))
+        right = self.padded(b, (*batch, *((wide_n, wide_k) if trans_b else (wide_k, wide_n))))
+        wide = (*batch, wide_m, wide_n)
         element = element_type(op.results[0])
         bias = added_bias(op)
         made: list[Operation] = [
-            kernel.GemmOp.launch([left, right], [TensorType(element, (wide_m, wide_n))], **op.attrs)
+            kernel.GemmOp.launch([left, right], [TensorType(element, wide)], **op.attrs)
         ]
         if bias is not None:
             given = self.padded(bias.operands[1], (wide_n,))
             made.append(kernel.BiasAddOp.launch([made[-1].results[0], given], [made[-1].results[0].type]))
         place = op if bias is None else bias
         if (wide_m, wide_n) != (m, n):
-            part = with_layout(tensor_type(made[-1].results[0]), Layout((m, n), (wide_n, 1)))
+            part = with_layout(tensor_type(made[-1].results[0]), Layout((*batch, m, n), Layout.dense(wide).strides))
             made.append(kernel.ViewOp.build_op([made[-1].results[0]], [part]))
-            made.append(kernel.CopyOp.launch([made[-1].results[0]], [TensorType(element, (m, n))]))
+            made.append(kernel.CopyOp.launch([made[-1].results[0]], [TensorType(element, (*batch, m, n))]))
         if made[-1].results[0].type != place.results[0].type:
             made.append(kernel.ReshapeOp.build_op([made[-1].results[0]], [place.results[0].type]))
         for new in made:
@@ -129,7 +129,7 @@ class Padding:
         made: list[Operation] = []
         parts: list[SSAValue] = []
         *above, wide = shape
-        *rows, columns = own
+        *_, columns = own
         steps = Layout.dense(shape).strides
         root = view_chain(value)[-1]
 
@@ -148,9 +148,9 @@ class Padding:
 
         for source, layout in parts_of(root, Layout(own, steps)):
             write(source, layout)
-        write(zero, Layout((*rows, wide - columns), steps, columns))
+        write(zero, Layout((*own[:-1], wide - columns), steps, columns))
         if above:
-            write(zero, Layout((above[0] - rows[0], wide), steps, rows[0] * wide))
+            write(zero, Layout((*above[:-1], above[-1] - own[-2], wide), steps, own[-2] * wide))
         return [*made, kernel.JoinOp.build_op(parts, [block])]
 
     def zero(self, element: Attribute) -> SSAValue:

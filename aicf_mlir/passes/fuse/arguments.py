@@ -35,7 +35,7 @@ def fuse_arguments(function: FuncOp, bodies: Bodies, most: int) -> None:
     kinds: dict[Kind, list[LoopMember]] = {}
     for op in fusion.ops:
         member = member_of(op, bodies) if is_loop(op) else None
-        if member is not None and is_candidate(member) and is_of_arguments(member):
+        if member is not None and is_candidate(member) and is_of_arguments(member) and not is_part(op):
             kinds.setdefault(kind_of(member), []).append(member)
     for members in kinds.values():
         together = alike(free(fusion, members, most))
@@ -47,6 +47,18 @@ def fuse_arguments(function: FuncOp, bodies: Bodies, most: int) -> None:
 def is_of_arguments(member: LoopMember) -> bool:
     """True if `member` reads arguments of the function, and nothing else."""
     return all(isinstance(access.root.owner, Block) for access in member.operands)
+
+
+def is_part(op: Operation) -> bool:
+    """True if a result of `op` is only copied to its place in a join, where `elide-copies` has its launch write it."""
+    for result in op.results:
+        chain = list(result.uses)
+        while len(chain) == 1 and isinstance(chain[0].operation, kernel.ReshapeOp):
+            chain = list(chain[0].operation.output.uses)
+        if len(chain) == 1 and isinstance(copy := chain[0].operation, kernel.CopyOp):
+            if kernel.join_of(copy.results[0]) is not None:
+                return True
+    return False
 
 
 def free(fusion: SegmentFusion, members: list[LoopMember], most: int) -> list[LoopMember]:

@@ -148,6 +148,27 @@ def test_odd_rows_are_padded(name: str, target: str, monkeypatch: pytest.MonkeyP
     assert_is_the_product(before, after, "bf16", flags)
 
 
+def test_a_batch_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in attention over 197 patches: three products, whose weights are padded once for two of them."""
+    monkeypatch.setattr(aligned_products, "LARGE", 1 << 16)
+    weights, values = "tensor<2x3x37x37xbf16>", "tensor<2x3x37x16xbf16>"
+    before = parse_module(
+        f"""func.func @f(%w: {weights}, %v: {values}, %g: {values}) -> ({values}, {values}, {weights}) {{
+          %y = kernel.gemm a(%w) b(%v) : ({weights}, {values}) -> {values}
+          %dv = kernel.gemm a(%w) b(%g) {{trans_a = true}} : ({weights}, {values}) -> {values}
+          %dw = kernel.gemm a(%g) b(%v) {{trans_b = true}} : ({values}, {values}) -> {weights}
+          func.return %y, %dv, %dw : {values}, {values}, {weights}
+        }}"""
+    )
+    after = run_pipeline(before, PASSES.format("sm_90+cublaslt"))
+    products = [op for op in after.walk() if op.name == "kernel.gemm"]
+    read = [value for op in products for value in op.operands if value.type.get_shape()[-1] == 40]
+    assert len(products) == 3 and len(read) == 2 and read[0] is read[1]
+    values_ = operands(before, 5)
+    for found, expected in zip(run_function(after, values_), run_function(before, values_), strict=True):
+        assert np.allclose(found.astype(np.float64), expected.astype(np.float64), rtol=2.0**-7, atol=1e-5)
+
+
 def test_other_products_are_not_padded() -> None:
     """Aligned ones, those of f32, and small ones."""
     for case in (product(1024, 256, 64, "bf16"), product(1024, 256, 63, "f32"), product(64, 32, 63, "bf16")):

@@ -194,3 +194,15 @@ func.func @split_and_concat(%a: tensor<4x2xf32>, %b: tensor<4x3xf32>, %x: tensor
   %turned = nn.concat %parts, %other {dim = 1} : (tensor<4x3xf32>, tensor<4x2xf32>) -> tensor<4x5xf32>
   func.return %0, %1, %4, %5, %turned : tensor<4x2xf32>, tensor<4x3xf32>, tensor<4x5xf32>, tensor<4x5xf32>, tensor<4x5xf32>
 }
+
+// An exact cast in front of another; a cast to fewer bits is taken into what only it reads, and meets the exact one there.
+// CHECK-LABEL: func.func @casts
+// CHECK-NEXT:    %0 = nn.cast %x : (tensor<4x3xf32>) -> tensor<4x3xbf16>
+// CHECK-NEXT:    %y = nn.concat %h, %0 {dim = 1} : (tensor<4x2xbf16>, tensor<4x3xbf16>) -> tensor<4x5xbf16>
+// CHECK-NEXT:    func.return %y
+func.func @casts(%h: tensor<4x2xbf16>, %x: tensor<4x3xf32>) -> tensor<4x5xbf16> {
+  %wide = nn.cast %h : (tensor<4x2xbf16>) -> tensor<4x2xf32>
+  %joined = nn.concat %wide, %x {dim = 1} : (tensor<4x2xf32>, tensor<4x3xf32>) -> tensor<4x5xf32>
+  %y = nn.cast %joined : (tensor<4x5xf32>) -> tensor<4x5xbf16>
+  func.return %y : tensor<4x5xbf16>
+}

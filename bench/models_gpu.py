@@ -1,0 +1,381 @@
+"""Whole train steps of real models on a GPU: AICF beside torch eager, torch's CUDA graph, and torch.compile in that graph.
+
+    python bench/models_gpu.py [--rows gpt2:32,nerf,…] [--contenders aicf,graph,compile] [--seconds 0.3] [--budget 1500]
+    python bench/models_gpu.py --json FILE --profiles FOLDER    # all that was measured; AICF launch by launch
+    python bench/models_gpu.py --device cpu --tiny              # sizes of a few elements: whether everything runs
+
+A row is a model of `models.py` or `other_models.py`, AdamW and its default sizes; the rows are listed by --help. "bf16" rows
+compute under torch.autocast. All contenders begin with the same weights and see one batch; their losses after ten steps are
+compared, those of a row with dropout roughly. Each measurement is the median of five windows, synchronised at both ends, in a
+process of its own with a time limit; contenders take turns row by row, and what no longer fits into the budget of seconds is
+skipped, which a line says. The table comes last: microseconds a step, how far AICF's loss is from the peers', the most memory.
+The exit status is 1 where AICF failed or trained something else than its peers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import models as m
+import other_models as o
+import torch
+from contender import Contender, describe_machine, repeat, timed
+from in_child import Part, in_child
+from models import Batch, Case
+from peak import Peak
+from rows_table import OURS, cell, loss_off, table
+from torch import Tensor, nn
+
+from aicf_mlir import compile_step, compile_train_step
+
+COMPARED, WINDOWS = 10, 5
+ALLOWED = {"f32": 0.05, "bf16": 0.2}
+"""How far the loss may be off, as a part of what it has fallen."""
+DRAWN = 0.02
+"""The same where masks are drawn, as a part of the loss itself."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case of sizes, and how it is trained."""
+
+    case: Callable[..., Case]
+    sizes: Mapping[str, int | float]
+    tiny: Mapping[str, int | float]
+    precision: str = "f32"
+    accumulate: int = 1
+    clip: float | None = None
+    drawn: bool = False
+    """True if the model draws masks: contenders see other ones."""
+
+    def of(self, tiny: bool) -> Case:
+        return self.case(**{**self.sizes, **(self.tiny if tiny else {})})
+
+
+def gpt(batch: int, time: int, classes: int, **sizes: float) -> Case:
+    model = partial(m.Gpt, classes, time, **sizes)  # pyright: ignore[reportArgumentType]
+    return Case(model, partial(m.tokens, classes, batch, time), m.token_loss)
+
+
+def over_tokens(kind: type[nn.Module], batch: int, time: int, classes: int, **sizes: int) -> Case:
+    return Case(partial(kind, classes, time, **sizes), partial(m.tokens, classes, batch, time), m.token_loss)
+
+
+def lstm(batch: int, time: int, classes: int, width: int) -> Case:
+    return Case(partial(o.Lstm, classes, width), partial(m.tokens, classes, batch, time), m.token_loss)
+
+
+def vit(batch: int, image: int, classes: int, **sizes: int) -> Case:
+    def images() -> Batch:
+        return {"x": torch.randn(batch, 3, image, image), "t": torch.randint(classes, (batch,))}
+
+    return Case(partial(m.Vit, image=image, classes=classes, **sizes), images, m.class_loss)
+
+
+def dit(batch: int, image: int, classes: int, **sizes: int) -> Case:
+    def latents() -> Batch:
+        x, noise = (torch.randn(batch, 4, image, image) for _ in range(2))
+        return {"x": x, "noise": noise, "time": 1000 * torch.rand(batch), "label": torch.randint(classes, (batch,))}
+
+    return Case(partial(m.Dit, image=image, classes=classes, **sizes), latents, m.dit_loss)
+
+
+def ppo(batch: int, seen: int, actions: int, width: int) -> Case:
+    model = partial(o.ActorCritic, seen, actions, width)
+    return Case(model, partial(o.ppo_batch, batch, seen, actions), o.ppo_loss)  # pyright: ignore[reportArgumentType]
+
+
+def sac(batch: int, seen: int, actions: int, width: int) -> Case:
+    model = partial(o.SoftActorCritic, seen, actions, width)
+    return Case(model, partial(o.sac_batch, batch, seen, actions), None, o.sac_body)  # pyright: ignore
+
+
+def nerf(rays: int, points: int, width: int) -> Case:
+    def seen() -> Batch:
+        return {"x": torch.rand(rays, points, 3), "t": torch.rand(rays, 3)}
+
+    return Case(partial(o.Nerf, width), seen, o.nerf_loss)
+
+
+def dlrm(batch: int, tables: int, rows: int, size: int) -> Case:
+    def clicks() -> Batch:
+        return {"x": torch.randn(batch, 13), "i": torch.randint(rows, (batch, tables)), "t": torch.rand(batch)}
+
+    return Case(partial(o.Dlrm, tables, rows, size), clicks, o.click_loss)
+
+
+def tabular(kind: type[nn.Module], batch: int, features: int, **sizes: int) -> Case:
+    def rows() -> Batch:
+        return {"x": torch.randn(batch, features), "t": torch.randn(batch)}
+
+    return Case(partial(kind, features, **sizes), rows, o.number_loss)
+
+
+def gnn(nodes: int, edges: int, features: int, width: int, classes: int) -> Case:
+    def graph() -> Batch:
+        x, t = torch.randn(nodes, features), torch.randint(classes, (nodes,))
+        return {"x": x, "t": t, "edges": torch.randint(nodes, (2, edges))}
+
+    return Case(partial(o.Sage, features, width, classes), graph, o.node_loss)
+
+
+GPT2 = {"batch": 32, "time": 1024, "classes": 50304, "width": 768, "heads": 12, "layers": 12}
+WORDS = {"batch": 2, "time": 8, "classes": 40, "width": 16, "heads": 2, "layers": 1}
+LLAMA = {"batch": 4, "time": 2048, "classes": 32000, "width": 2048, "heads": 16, "kv": 8, "inner": 5632, "layers": 8}
+T5 = {"batch": 32, "time": 256, "classes": 32128, "width": 512, "heads": 8, "inner": 2048, "layers": 6}
+VIT = {"batch": 128, "image": 224, "side": 16, "width": 384, "heads": 6, "layers": 12, "classes": 1000}
+DIT = {"batch": 64, "image": 32, "width": 384, "heads": 6, "layers": 12, "classes": 1000}
+DLRM = {"batch": 2048, "tables": 26, "rows": 10_000, "size": 64}
+TABLE = {"batch": 256, "features": 100, "width": 512, "layers": 4}
+NERF = {"rays": 1024, "points": 64, "width": 256}
+FEW = {"rays": 4, "points": 8, "width": 16}
+
+ROWS: Mapping[str, Row] = {
+    "gpt2:32": Row(gpt, GPT2, WORDS, "bf16"),
+    "gpt2:4": Row(gpt, {**GPT2, "batch": 4}, WORDS, "bf16"),
+    "gpt2:8x4": Row(gpt, {**GPT2, "batch": 8, "dropout": 0.1}, WORDS, "bf16", 4, 1.0, drawn=True),
+    "llama": Row(partial(over_tokens, m.Llama), LLAMA, {**WORDS, "kv": 1, "inner": 24}, "bf16"),
+    "bert": Row(partial(over_tokens, m.Bert), {**GPT2, "time": 128, "classes": 30522}, WORDS, "bf16"),
+    "t5": Row(partial(over_tokens, m.T5), T5, {**WORDS, "inner": 24}, "bf16"),
+    "vit": Row(vit, VIT, {"batch": 2, "image": 8, "side": 4, "width": 16, "heads": 2, "layers": 1, "classes": 5}, "bf16"),
+    "dit": Row(dit, DIT, {"batch": 2, "image": 4, "width": 16, "heads": 2, "layers": 1, "classes": 5}, "bf16"),
+    "lstm": Row(lstm, {"batch": 32, "time": 64, "classes": 10_000, "width": 256}, {"time": 4, "classes": 20, "width": 8}),
+    "ppo": Row(ppo, {"batch": 64, "seen": 17, "actions": 6, "width": 64}, {"batch": 8, "width": 8}),
+    "sac": Row(sac, {"batch": 256, "seen": 17, "actions": 6, "width": 256}, {"batch": 8, "width": 8}),
+    "nerf": Row(nerf, NERF, FEW, "bf16"),
+    "nerf:256": Row(nerf, {**NERF, "rays": 256}, FEW, "bf16"),
+    "nerf:4096": Row(nerf, {**NERF, "rays": 4096}, FEW, "bf16"),
+    "dlrm": Row(dlrm, DLRM, {"batch": 8, "tables": 3, "rows": 20, "size": 8}),
+    "dlrm:200k": Row(dlrm, {**DLRM, "rows": 200_000}, {"batch": 8, "tables": 3, "rows": 20, "size": 8}),
+    "tab": Row(partial(tabular, o.Tabular), TABLE, {"batch": 8, "features": 5, "width": 8, "layers": 1}, "bf16"),
+    "tabm": Row(partial(tabular, o.TabM), {**TABLE, "members": 32, "layers": 3},
+                {"batch": 8, "features": 5, "width": 8, "layers": 1, "members": 2}, "bf16"),
+    "gnn": Row(gnn, {"nodes": 100_000, "edges": 1_000_000, "features": 64, "width": 64, "classes": 40},
+               {"nodes": 10, "edges": 30, "features": 4, "width": 8}),
+}  # fmt: skip
+
+Step = Callable[[], Tensor]
+
+
+def optimizer_of(model: nn.Module, **options: bool) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=1e-4, **options)
+
+
+def placed(row: Row, options: argparse.Namespace) -> tuple[Case, nn.Module, list[Batch]]:
+    """The case, its first weights, and the micro-batches of a step, on the device."""
+    case = row.of(options.tiny)
+    torch.manual_seed(0)
+    model = case.model().to(options.device)
+    torch.manual_seed(1)
+    batches = [case.batch() for _ in range(row.accumulate)]
+    return case, model, [{name: x.to(options.device) for name, x in batch.items()} for batch in batches]
+
+
+def loss_of(row: Row, case: Case, device: str) -> Callable[[nn.Module, Batch], Tensor]:
+    """The loss, in the precision of the row."""
+    plain = case.loss
+    assert plain is not None
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        narrow = torch.autocast(device, torch.bfloat16)
+        context: AbstractContextManager[object] = narrow if row.precision == "bf16" else nullcontext()
+        with context:
+            return plain(model, batch)
+
+    return loss
+
+
+def torch_step(row: Row, options: argparse.Namespace, compiled: bool, **given: bool) -> Step:
+    """A step as it is written in torch."""
+    case, model, batches = placed(row, options)
+    wrap: m.Wrap = partial(torch.compile, fullgraph=True) if compiled else lambda f: f
+    if case.body is not None:
+        body = case.body(model, partial(optimizer_of, **given), wrap)
+        return lambda: body(batches[0]).detach()
+    optimizer, loss = optimizer_of(model, **given), wrap(partial(loss_of(row, case, options.device), model))
+
+    def step() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=options.device)
+        for batch in batches:
+            part = loss(batch) / row.accumulate
+            part.backward()
+            total += part.detach()
+        if row.clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), row.clip)
+        optimizer.step()
+        return total
+
+    return step
+
+
+def in_graph(step: Step) -> Iterator[Step]:
+    """A step for the side stream and what warms it up, then its CUDA graph."""
+    yield step
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+
+    def replay(alive: object = step) -> Tensor:
+        del alive
+        graph.replay()
+        return loss
+
+    yield replay
+
+
+def by_torch(row: Row, options: argparse.Namespace, compiled: bool, graphed: bool) -> Contender:
+    if not graphed or options.device == "cpu":
+        if graphed and not compiled:
+            raise ValueError("a CUDA graph needs --device cuda")
+        return Contender("torch", partial(repeat, torch_step(row, options, compiled, fused=True)))
+    stages = in_graph(torch_step(row, options, compiled, fused=True, capturable=True))
+    warm, run = next(stages), None
+
+    def steps(n: int) -> float:
+        """The first call warms up on a side stream, in which the first steps count too."""
+        nonlocal run
+        if run is None:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                loss = repeat(warm, n)
+            torch.cuda.current_stream().wait_stream(side)
+            if n > 1:
+                run = next(stages)
+            return loss
+        return repeat(run, n)
+
+    return Contender("torch", steps)
+
+
+def ours(row: Row, options: argparse.Namespace) -> Contender:
+    case, model, batches = placed(row, options)
+    if case.body is not None:
+        step = compile_step(
+            case.body(model, optimizer_of, lambda f: f), example=batches[0], device=options.device
+        )
+    else:
+        step = compile_train_step(
+            model, optimizer_of(model), example=batches[0], device=options.device, name="bench",
+            loss_fn=loss_of(row, case, options.device), clip_grad_norm=row.clip,
+            accumulate=row.accumulate, warmup_required=False,
+        )  # fmt: skip
+    given = batches if row.accumulate > 1 else batches[0]
+    step.capture(given)
+
+    def run(n: int) -> float:
+        return float(step.replay(n, sync=True))
+
+    run.step = step  # pyright: ignore[reportFunctionMemberAccess]
+    return Contender("AICF", run, ours=True)
+
+
+CONTENDERS: Mapping[str, Callable[[Row, argparse.Namespace], Contender]] = {
+    OURS: ours,
+    "eager": partial(by_torch, compiled=False, graphed=False),
+    "graph": partial(by_torch, compiled=False, graphed=True),
+    "compile": partial(by_torch, compiled=True, graphed=True),
+}
+
+
+def parts_of(name: str, contender: str, options: argparse.Namespace) -> Iterator[Part]:
+    """One contender in one row, in the process of its own."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    on_gpu, started = options.device == "cuda", time.monotonic()
+    peak = Peak() if on_gpu and contender == OURS else None
+    made = CONTENDERS[contender](ROWS[name], options)
+    yield {"first": made.run(1), "loss": made.run(COMPARED - 1), "ready_s": time.monotonic() - started}
+    about = timed(made, 3)
+    count = max(1, math.ceil(options.seconds * 1e6 / about))
+    windows = [timed(made, count) for _ in range(WINDOWS)]
+    yield {"us": statistics.median(windows), "windows": windows, "steps": count}
+    if on_gpu:
+        yield {"peak": torch.cuda.max_memory_allocated() if peak is None else peak.stop()}
+    if options.profiles and contender == OURS:
+        profile = made.run.step.profile(5)  # pyright: ignore[reportFunctionMemberAccess]
+        (options.profiles / f"{name.replace(':', '-')}.txt").write_text(profile.table("plan") + "\n")
+
+
+def measurements(options: argparse.Namespace) -> Iterator[tuple[str, str, Part]]:
+    """Row, contender, and what was found, one after the other."""
+    end = time.monotonic() + options.budget
+    for row in options.rows:
+        for name in options.contenders:
+            found: Part = {}
+            if (left := end - time.monotonic()) <= 0:
+                found = {"skipped": f"the budget of {options.budget:.0f} s is spent"}
+            for part in in_child(partial(parts_of, row, name, options), min(options.limit, left)) if left > 0 else ():
+                found |= part
+            yield row, name, found
+
+
+def is_off(row: Row, found: Mapping[str, Part]) -> bool:
+    """True if AICF trains something else than its peers."""
+    losses = [part["loss"] for name, part in found.items() if name != OURS and "loss" in part]
+    if row.drawn and losses and "loss" in found.get(OURS, {}):
+        return abs(found[OURS]["loss"] - losses[0]) > DRAWN * abs(losses[0])
+    off = loss_off(found, OURS)
+    return off is not None and not off <= ALLOWED[row.precision]
+
+
+def line_of(row: str, name: str, found: Part) -> str:
+    said = [f"{found['us']:.1f} µs a step"] if "us" in found else []
+    if "loss" in found:
+        said.append(f"loss {found['first']:.5f} → {found['loss']:.5f}, ready in {found['ready_s']:.1f} s")
+    if "peak" in found:
+        said.append(f"{cell(found['peak'] / 1e6, '.0f')} MB")
+    said += [f"{kind}: {found[kind]}" for kind in ("error", "skipped") if kind in found]
+    return f"{row} {name}: {'; '.join(said)}"
+
+
+def named(table: Mapping[str, object]) -> Callable[[str], list[str]]:
+    def names(text: str) -> list[str]:
+        if unknown := [name for name in text.split(",") if name not in table]:
+            raise argparse.ArgumentTypeError(f"there are {', '.join(table)}; got {', '.join(unknown)}")
+        return [name for name in table if name in text.split(",")]
+
+    return names
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"rows: {', '.join(ROWS)}"
+    )
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="sizes of a few elements")
+    parser.add_argument("--rows", type=named(ROWS), default=list(ROWS), metavar="ROW,…")
+    parser.add_argument("--contenders", type=named(CONTENDERS), default=list(CONTENDERS), metavar="NAME,…")
+    parser.add_argument("--seconds", type=float, default=0.3, help="of a window")
+    parser.add_argument("--limit", type=float, default=180.0, help="seconds for one contender in one row")
+    parser.add_argument("--budget", type=float, default=math.inf, help="seconds for all of it")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="written after each measurement")
+    parser.add_argument("--profiles", type=Path, metavar="FOLDER", help="of AICF's launches, a file for each row")
+    options = parser.parse_args()
+    if options.profiles:
+        options.profiles.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, dict[str, Part]] = {row: {} for row in options.rows}
+    for row, name, found in measurements(options):
+        rows[row][name] = found
+        print(line_of(row, name, found), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps({"rows": rows}, indent=1))
+    print(f"\n{describe_machine(options.device)}\n\n{table(rows, options.contenders)}")
+    failed = [row for row, found in rows.items() if "error" in found.get(OURS, {}) or is_off(ROWS[row], found)]
+    if failed:
+        print(f"\nAICF failed, or trained something else: {', '.join(failed)}")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

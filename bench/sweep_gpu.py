@@ -1,0 +1,240 @@
+"""Each op and its gradient, in sizes from tiny to large, skewed, odd and strided, beside torch eager: where are the cliffs?
+
+    python bench/sweep_gpu.py [--only mm sort …] [--types f32 bf16] [--budget 580] [--workers 8] [--json FILE]
+    python bench/sweep_gpu.py --device cpu --largest 1000000 [--most 3]
+
+The ops and sizes are those of `sweep_ops.py`. AICF's time is that of a captured step which computes the op, and one which computes
+its gradients too; torch's that of the same lines, eager. The floor is the bytes of operands and results over the rate of a copy, or
+the operations over the rate of a product. Results are compared. Several processes trace and compile; one measures at a time.
+
+Prints the worst ratios to torch of what takes longer than 10 µs there, the ops whose time grows faster than their floor from one size
+to a larger one, what is refused and what differs. The exit status is 1 if results differ. With the budget of seconds spent, the rest
+is not measured, and a line says how many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from contender import describe_machine
+from sweep_ops import Op, Shape, bytes_of, ops, seen
+from torch import Tensor, nn
+
+from aicf_mlir import AicfError, compile_eval_step
+
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+UNITS = {"f32": 1e-4, "bf16": 3e-2}
+"""How far results may be off, as a part of the largest."""
+COPIED = {"cuda": 3.0e6, "cpu": 1.0e4}
+COMPUTED = {"cuda": {"f32": 5e7, "bf16": 7e8}, "cpu": {"f32": 2e5, "bf16": 2e5}}
+"""Bytes and operations in a microsecond, of an H100 and of two cores; for orders of magnitude."""
+LONG, SLOW, GROWS = 10.0, 1.5, 3.0
+"""Microseconds from which on a ratio counts, the ratio that is worth a line, and so many times the growth of the floor."""
+WINDOWS, SECONDS = 5, 0.004
+
+
+@dataclass
+class Found:
+    """One op in one size and type, forward or with its gradients; times in µs."""
+
+    op: str
+    size: Shape
+    element: str
+    kind: str
+    ours: float = math.nan
+    torch: float = math.nan
+    floor: float = math.nan
+    launches: int = 0
+    refused: str = ""
+    wrong: str = ""
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.torch
+
+    @property
+    def title(self) -> str:
+        return f"{self.op} {'x'.join(map(str, self.size))} {self.element} {self.kind}"
+
+
+def called(op: Op, size: Shape, given: Sequence[Tensor]) -> Tensor:
+    return op.call(*(seen(x, size) if x.is_floating_point() else x for x in given))
+
+
+def with_gradients(op: Op, size: Shape, leaves: Sequence[Tensor], rest: Sequence[Tensor], g: Tensor) -> list[Tensor]:
+    y = called(op, size, [*leaves, *rest])
+    return [y.detach(), *torch.autograd.grad(y, list(leaves), g)]
+
+
+def median(run: Callable[[int], object], device: str) -> float:
+    """Microseconds of one of n runs."""
+
+    def window(n: int) -> float:
+        start = time.perf_counter()
+        run(n)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return (time.perf_counter() - start) / n * 1e6
+
+    window(1)
+    count = max(1, min(500, math.ceil(SECONDS * 1e6 / window(2))))
+    return statistics.median(window(count) for _ in range(WINDOWS))
+
+
+def measure(op: Op, size: Shape, element: str, kind: str, options: argparse.Namespace, lock: Any) -> Found:
+    found, device = Found(op.name, size, element, kind), options.device
+    torch.manual_seed(0)
+    given = [x.to(device) for x in op.make(size, TYPES[element])]
+    smooth = op.smooth if kind == "gradient" else 0
+    with torch.no_grad():
+        g = torch.rand_like(called(op, size, given), dtype=None) if smooth else torch.zeros((), device=device)
+    batch = {f"x{n}": x for n, x in enumerate(given)} | {"g": g}
+
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        xs = [batch[f"x{n}"] for n in range(len(given))]
+        if smooth:
+            made = with_gradients(op, size, [x.requires_grad_() for x in xs[:smooth]], xs[smooth:], batch["g"])
+        else:
+            made = [called(op, size, xs)]
+        return batch["g"].flatten()[0].float(), {f"y{n}": y for n, y in enumerate(made)}
+
+    def eager() -> list[Tensor]:
+        if not smooth:
+            with torch.no_grad():
+                return [called(op, size, given)]
+        leaves = [x.detach().requires_grad_() for x in given[:smooth]]
+        return with_gradients(op, size, leaves, given[smooth:], g)
+
+    try:
+        step = compile_eval_step(nn.Module(), loss_fn=loss, example=batch, device=device)
+        step.eval_step(batch)
+        step.capture(batch)
+    except AicfError as error:
+        found.refused = str(error).splitlines()[0][:150]
+        return found
+    expected, made = eager(), [step.outputs[f"y{n}"] for n in range(1 + smooth)]
+    found.launches = len(step.executed_kernels())
+    moved = bytes_of([*given, *expected, *([g] if smooth else [])])
+    found.floor = max(moved / COPIED[device], (1 + 2 * bool(smooth)) * op.flops(size) / COMPUTED[device][element])
+    for number, (mine, theirs) in enumerate(zip(made, expected, strict=True)):
+        wide = theirs.double()
+        off = (mine.double() - wide).abs().nan_to_num(0.0).max() if wide.numel() else torch.zeros(())
+        if not op.drawn and not off <= UNITS[element] * max(1.0, float(wide.abs().nan_to_num(0.0, 0.0, 0.0).max())):
+            found.wrong = f"result {number} is off by {float(off):.2g}"
+    with lock:
+        found.ours = median(lambda n: step.replay(n, sync=True), device)
+        found.torch = median(lambda n: [eager() for _ in range(n)], device)
+    step.close()
+    return found
+
+
+_LOCK: Any = None
+
+
+def begin(lock: Any, threads: int) -> None:
+    """In each process."""
+    global _LOCK
+    _LOCK = lock
+    torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+def work(name: str, element: str, options: argparse.Namespace, end: float) -> list[Found]:
+    """All sizes of an op in a type, as long as there is time."""
+    (op,) = (op for op in ops() if op.name == name)
+    found: list[Found] = []
+    sizes = [size for size in op.sizes if math.prod(map(abs, size)) <= options.largest]
+    for size in sizes[:: max(1, len(sizes) // options.most)] if options.most else sizes:
+        for kind in ("forward", *(["gradient"] if op.smooth else [])):
+            if time.time() >= end:
+                return found
+            try:
+                found.append(measure(op, size, element, kind, options, _LOCK))
+            except Exception as error:  # noqa: BLE001 - a fault of one case is a line of the table
+                found.append(Found(name, size, element, kind, wrong=f"{type(error).__name__}: {str(error)[:120]}"))
+    return found
+
+
+def growing(found: Sequence[Found]) -> list[tuple[float, Found]]:
+    """What takes more for each microsecond of its floor than a smaller size did, by how much."""
+    rows: list[tuple[float, Found]] = []
+    families: dict[tuple[str, str, str], list[Found]] = {}
+    for one in found:
+        if not one.refused and one.ours > LONG:
+            families.setdefault((one.op, one.element, one.kind), []).append(one)
+    for family in families.values():
+        family.sort(key=lambda one: one.floor)
+        for number, one in enumerate(family[1:], 1):
+            before = min(each.ours / each.floor for each in family[:number])
+            rows.append((one.ours / one.floor / before, one))
+    return sorted(rows, key=lambda row: -row[0])
+
+
+def report(found: Sequence[Found], lines: int) -> None:
+    def row(one: Found, first: str) -> str:
+        return f"{first:>7} {one.title:56} {one.ours:12.1f} {one.torch:12.1f} {one.floor:10.1f} {one.launches:5}"
+
+    timed = [one for one in found if not one.refused and not math.isnan(one.ours)]
+    heading = f"{'':7} {'op, size, type':56} {'AICF µs':>12} {'torch µs':>12} {'floor':>10} launches"
+    slow = sorted((one for one in timed if one.torch > LONG or one.ours > LONG), key=lambda one: -one.ratio)
+    count = sum(one.ratio > SLOW for one in slow)
+    print(f"\n{len(timed)} measured; {count} of {len(slow)} that take longer than {LONG:.0f} µs are slower than {SLOW} times torch\n")
+    print(heading, *(row(one, f"{one.ratio:.2f}") for one in slow[:lines]), sep="\n")
+    grown = [pair for pair in growing(timed) if pair[0] > GROWS]
+    print(f"\n{len(grown)} take more than {GROWS:.0f} times as much for each µs of their floor as a smaller size\n")
+    print(heading, *(row(one, f"{times:.1f}") for times, one in grown[:lines]), sep="\n")
+    for title, name in (("refused", "refused"), ("differ from torch", "wrong")):
+        those = [one for one in found if getattr(one, name)]
+        print(f"\n{len(those)} {title}")
+        for one in those[:lines]:
+            print(f"        {one.title}: {getattr(one, name)}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--only", nargs="*", default=[""], help="ops whose name contains one of these texts")
+    parser.add_argument("--types", nargs="*", choices=TYPES, default=list(TYPES))
+    parser.add_argument("--largest", type=float, default=math.inf, help="the most elements that a size multiplies to")
+    parser.add_argument("--most", type=int, default=0, help="about so many sizes of each op")
+    parser.add_argument("--budget", type=float, default=580.0, help="seconds for all of it")
+    parser.add_argument("--workers", type=int, default=0, help="processes; default: 8 for a GPU, 1 for a CPU")
+    parser.add_argument("--lines", type=int, default=40, help="of each table")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all that was found")
+    options = parser.parse_args()
+    end = time.time() + options.budget
+    tasks = [(op.name, element) for op in ops() for element in options.types if any(t in op.name for t in options.only)]
+    workers = options.workers or (8 if options.device == "cuda" else 1)
+    context, found, missing = get_context("spawn"), list[Found](), list[str]()
+    threads = torch.get_num_threads() if workers == 1 else 1
+    with ProcessPoolExecutor(workers, context, begin, (context.Lock(), threads)) as pool:
+        running = {pool.submit(work, *task, options, end): task for task in tasks}
+        for done in as_completed(running):
+            name, element = running[done]
+            found += done.result()
+            if not done.result():
+                missing.append(f"{name} {element}")
+    found.sort(key=lambda one: (one.op, one.element, one.kind))
+    if options.json:
+        options.json.write_text(json.dumps([asdict(one) for one in found], indent=1))
+    print(describe_machine(options.device))
+    report(found, options.lines)
+    if missing:
+        print(f"\nnot measured, the budget of {options.budget:.0f} s is spent: {', '.join(missing)}")
+    return int(any(one.wrong for one in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

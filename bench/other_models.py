@@ -75,7 +75,7 @@ def sac_batch(batch: int, seen: int, actions: int) -> Batch:
 
 
 def sac_body(model: SoftActorCritic, optimize: Optimize, wrap: Wrap) -> Callable[[Batch], Tensor]:
-    """Critics, then actor, then targets; the loss of the critics is what is compared."""
+    """Critics, then actor, then targets; the actor's loss is what is compared."""
     for_critics, for_actor = optimize(model.critics), optimize(model.actor)
 
     def judged(b: Batch) -> Tensor:
@@ -93,11 +93,11 @@ def sac_body(model: SoftActorCritic, optimize: Optimize, wrap: Wrap) -> Callable
 
     def body(batch: Batch) -> Tensor:
         for_critics.zero_grad()
-        loss = judge(batch)
-        loss.backward()
+        judge(batch).backward()
         for_critics.step()
         for_actor.zero_grad()
-        act(batch).backward()
+        loss = act(batch)
+        loss.backward()
         for_actor.step()
         with torch.no_grad():
             for slow, fast in zip(model.targets.parameters(), model.critics.parameters(), strict=True):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one command:  scripts/gpu.sh [build] [test] [sanitize] [bench] [certify]   (no argument: all)
+# Everything that needs a GPU, in one command:  scripts/gpu.sh [build] [test] [sanitize] [bench] [certify] [models] [sweep]
+# (no argument: the first five)
 #
 # Needs nvcc, cmake, and a python3 with torch (CUDA), pybind11, scikit-build-core and pytest; no network. Wheels of other
 # packages that it lacks are taken from the folder .whl, if there is one. The build goes to AICF_GPU_SITE (default: a folder in the
@@ -11,7 +12,7 @@ JOBS=$(nproc)
 export PYTHONUNBUFFERED=1 CMAKE_BUILD_PARALLEL_LEVEL=$JOBS
 
 usage() {
-  sed -n '2,6s/^# \{0,1\}//p' "$0"
+  sed -n '2,7s/^# \{0,1\}//p' "$0"
   exit 2
 }
 
@@ -86,12 +87,16 @@ certify() {
   at_site python3 "$ROOT/bench/rows_gpu.py" --contenders aicf --certify --seconds 0.02 --limit 500
 }
 
+# Whole train steps of real models, and each op in many sizes, beside torch.
+models() { at_site python3 "$ROOT/bench/models_gpu.py" --json "$SITE/models.json" --profiles "$SITE/profiles" --budget 1700; }
+sweep() { at_site python3 "$ROOT/bench/sweep_gpu.py" --json "$SITE/sweep.json"; }
+
 [ $# -gt 0 ] || set -- all
 STAGES=()
 for stage in "$@"; do
   case $stage in
     all) STAGES+=(build test sanitize bench certify) ;;
-    build | test | sanitize | bench | certify) STAGES+=("$stage") ;;
+    build | test | sanitize | bench | certify | models | sweep) STAGES+=("$stage") ;;
     *) usage ;;
   esac
 done

@@ -1,0 +1,89 @@
+"""bench/models_gpu.py and bench/sweep_gpu.py on the CPU, in sizes of a few elements: what they measure, and what they compare."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import children
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
+
+import models_gpu
+import sweep_gpu
+from sweep_gpu import Found, growing
+
+
+def run(script: Any, *options: object) -> Any:
+    command = [sys.executable, script.__file__, "--device", "cpu", *map(str, options)]
+    return children.run(command, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+ROWS = ["gpt2:8x4", "t5", "sac", "nerf", "gnn"]
+"""One with dropout, clip and micro-batches, one with a body of its own, one with indices."""
+
+
+def test_models_train_as_in_torch(tmp_path: Path) -> None:
+    found = tmp_path / "rows.json"
+    options = ("--tiny", "--seconds", "0.005", "--contenders", "aicf,eager,graph", "--json", found)
+    done = run(models_gpu, *options, "--rows", ",".join(ROWS))
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(found.read_text())["rows"]
+    assert sorted(rows) == sorted(ROWS)
+    for title, row in rows.items():
+        assert row["graph"]["error"] == "ValueError: a CUDA graph needs --device cuda"
+        assert row["aicf"]["us"] > 0 and row["eager"]["us"] > 0
+        rel = 0.02 if models_gpu.ROWS[title].drawn else 5e-3
+        assert row["aicf"]["loss"] == pytest.approx(row["eager"]["loss"], rel=rel)
+    assert all(title in done.stdout for title in ROWS)
+
+
+def test_every_row_has_tiny_sizes() -> None:
+    """Each can be made; the batch fits the model."""
+    for title, row in models_gpu.ROWS.items():
+        case = row.of(tiny=True)
+        assert sum(x.numel() for x in case.model().parameters()) < 500_000, title
+        assert (case.loss is None) == (case.body is not None) and case.batch()
+
+
+@pytest.mark.parametrize("options, said", [(("--budget", "0"), "the budget of 0 s is spent"), (("--rows", "gpt5"), "got gpt5")])
+def test_what_is_not_measured_is_said(options: tuple[str, ...], said: str) -> None:
+    done = run(models_gpu, "--tiny", "--contenders", "aicf", *options)
+    assert said in done.stdout + done.stderr
+
+
+def test_another_loss_is_seen() -> None:
+    row = models_gpu.ROWS["tab"]
+    peer = {"first": 2.0, "loss": 1.0}
+    for loss, off in ((1.0, False), (1.003, False), (1.3, True), (math.nan, True)):
+        assert models_gpu.is_off(row, {"aicf": {"first": 2.0, "loss": loss}, "eager": peer}) == off
+
+
+def test_a_sweep_finds_times_and_floors(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    options = ("--only", "relu6", "kthvalue", "index_put", "--largest", "5000", "--most", "2", "--json", found)
+    done = run(sweep_gpu, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(found.read_text())
+    assert {row["op"] for row in rows} == {"relu6", "kthvalue", "index_put"}
+    assert {row["element"] for row in rows} == {"f32", "bf16"}
+    assert {row["kind"] for row in rows} == {"forward", "gradient"}
+    for row in rows:
+        assert not row["wrong"] and (row["refused"] or min(row["ours"], row["torch"], row["floor"]) > 0), row
+    assert "0 differ from torch" in done.stdout
+
+
+def test_a_cliff_is_what_grows_faster_than_its_floor() -> None:
+    rows = [Found("op", (n,), "f32", "forward", ours, 1.0, n) for n, ours in ((10, 20.0), (100, 200.0), (1000, 90_000.0))]
+    (worst, one), (even, _) = growing(rows)
+    assert one.size == (1000,) and worst == pytest.approx(45.0) and even == pytest.approx(1.0)
+
+
+def test_every_op_has_twelve_sizes() -> None:
+    for op in sweep_gpu.ops():
+        assert len(op.sizes) >= (11 if op.name == "batch_norm" else 12), op.name

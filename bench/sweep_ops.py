@@ -62,6 +62,8 @@ class Op:
     flops: Callable[[Shape], float] = lambda size: 0.0
     drawn: bool = False
     """True if it draws random numbers: no results are compared."""
+    tied: bool = False
+    """True if it chooses one of equal elements: torch may choose another, so only the values are compared."""
 
 
 def numbers(*shape: int, dtype: torch.dtype) -> Tensor:
@@ -111,6 +113,7 @@ ALONG: dict[str, Callable[[Tensor], Tensor]] = {
     "expand": lambda x: x[:, None].expand(-1, 2, -1).contiguous(), "where": lambda x: torch.where(x > 0.5, x, 0.0),
     "clamp": lambda x: x.clamp(0.2, 0.8), "masked_fill": lambda x: x.masked_fill(x > 0.5, 0.0),
 }  # fmt: skip
+TIED = {"cummax", "sort", "sort of columns", "topk", "kthvalue", "median"}
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     name: getattr(F, name)
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "kl_div")
@@ -167,13 +170,13 @@ def ops() -> Iterator[Op]:
     for name in REDUCED:
         yield Op(name, lambda x, name=name: getattr(torch, name)(x, -1), one, ROWS)
     for name, call in ALONG.items():
-        yield Op(name, call, one, ROWS)
+        yield Op(name, call, one, ROWS, tied=name in TIED)
     for name, loss in LOSSES.items():
         yield Op(name, loss, two, ROWS)
     plain = [size for size in ROWS if size[-1] >= 0]
     yield Op("cross_entropy", F.cross_entropy, logits_of, [*plain, (4096, 50257), (65536, 2)])
-    yield Op("argmax", lambda x: x.argmax(-1), one, ROWS, 0)
-    yield Op("argsort", lambda x: x.argsort(-1), one, ROWS, 0)
+    yield Op("argmax", lambda x: x.argmax(-1), one, ROWS, 0, tied=True)
+    yield Op("argsort", lambda x: x.argsort(-1), one, ROWS, 0, tied=True)
     yield Op("mm", torch.mm, product_of, PRODUCTS, 2, products)
     yield Op("linear", F.linear, partial(product_of, linear=True), PRODUCTS, 3, products)
     yield Op("bmm", torch.bmm, product_of, BATCHES, 2, products)
@@ -188,7 +191,7 @@ def ops() -> Iterator[Op]:
                  lambda s: 4.0 * s[0] * s[1] * s[2] * s[2] * s[3])  # fmt: skip
     yield Op("conv2d", partial(F.conv2d, padding=1), kernel_of, IMAGES, 2, lambda s: 18.0 * s[0] * s[1] ** 2 * s[2] * s[3])
     yield Op("depthwise", lambda x, w: F.conv2d(x, w, padding=1, groups=x.shape[1]), partial(kernel_of, per_group=True), IMAGES, 2)
-    yield Op("max_pool2d", lambda x: F.max_pool2d(x, 2), one, IMAGES)
+    yield Op("max_pool2d", lambda x: F.max_pool2d(x, 2), one, IMAGES, tied=True)
     yield Op("avg_pool2d", lambda x: F.avg_pool2d(x, 2), one, IMAGES)
     yield Op("batch_norm", lambda x: F.batch_norm(x, None, None, training=True), one, IMAGES[1:])
     yield Op("group_norm", lambda x: F.group_norm(x, 1), one, IMAGES)

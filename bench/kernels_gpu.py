@@ -10,38 +10,18 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from kernel_rows import Row, index_rows, make
 from torch.nn import functional
 
 from aicf_mlir import _C, OpKind, SelectionError, op_call
-from aicf_mlir.op_call import Operands
 
 LAUNCHES = 20  # in one graph
 WINDOWS = 9
 
 Tensor = torch.Tensor
-
-
-@dataclass(frozen=True)
-class Row:
-    """One call and what it costs at least: floating-point operations, or bytes moved."""
-
-    label: str
-    kind: int
-    inputs: Operands
-    outputs: Operands
-    attrs: dict[str, Any]
-    flops: int = 0
-    kernels: tuple[str, ...] = ("",)
-    peer: Callable[[], object] | None = None
-
-
-def make(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(*shape, device="cuda", dtype=dtype)
 
 
 def product(
@@ -82,6 +62,16 @@ def products() -> Iterator[Row]:
         yield product(1024, 1024, 1024, f32, trans_a, trans_b)
         yield product(1024, 1024, 1024, f32, trans_a, trans_b, tf32=True)
     yield product(64, 10, 64, f32, trans_b=True)
+    for m, n, k in (
+        (65536, 256, 63),
+        (65536, 256, 64),
+        (16384, 256, 319),
+        (16384, 256, 320),
+        (65536, 8, 256),
+        (65536, 16, 256),
+    ):
+        yield product(m, n, k, bf16, trans_b=True)
+        yield product(n, k, m, bf16, trans_a=True)
     yield product(256, 512, 512, f32, trans_b=True)
     yield product(64, 256, 256, bf16, trans_b=True)
     yield product(1024, 1024, 1024, bf16, trans_b=True)
@@ -187,6 +177,12 @@ def torchs(call: Callable[[], object]) -> float:
     return microseconds(graph.replay)
 
 
+def rows_of(only: Sequence[str]) -> Iterator[Row]:
+    """The rows whose label contains one of these texts, each made when the one before it is done."""
+    for rows in (products(), others(), index_rows()):
+        yield from (row for row in rows if any(text in row.label for text in only))
+
+
 def main() -> None:
     """Print one line a kernel."""
     parser = argparse.ArgumentParser(
@@ -197,9 +193,7 @@ def main() -> None:
     )
     only: list[str] = parser.parse_args().only
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; microseconds a launch")
-    for row in (*products(), *others()):
-        if not any(text in row.label for text in only):
-            continue
+    for row in rows_of(only):
         tensors = [
             t
             for side in (row.inputs, row.outputs)

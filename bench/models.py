@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,14 +43,16 @@ def class_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 def mlp(*widths: int, act: type[nn.Module] = nn.ReLU) -> nn.Sequential:
     """Linear layers with an activation between."""
-    parts = [part for a, b in zip(widths, widths[1:], strict=False) for part in (nn.Linear(a, b), act())]
+    parts = [part for a, b in itertools.pairwise(widths) for part in (nn.Linear(a, b), act())]
     return nn.Sequential(*parts[:-1])
 
 
 class Attention(nn.Module):
     """Heads over `x`, or from `x` over `others`; grouped keys, rotated places and a bias of the scores where asked."""
 
-    def __init__(self, width: int, heads: int, kv: int | None = None, bias: bool = True, dropout: float = 0.0) -> None:
+    def __init__(
+        self, width: int, heads: int, kv: int | None = None, bias: bool = True, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.kv, self.size, self.dropout = kv or heads, width // heads, dropout
         self.q = nn.Linear(width, width, bias=bias)
@@ -118,7 +121,9 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """Learned places, tied weights."""
 
-    def __init__(self, classes: int, time: int, width: int, heads: int, layers: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, classes: int, time: int, width: int, heads: int, layers: int, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.token, self.place = nn.Embedding(classes, width), nn.Embedding(time, width)
         self.drop = nn.Dropout(dropout)
@@ -144,7 +149,9 @@ def tanh_gelu(x: Tensor) -> Tensor:
 class Llama(nn.Module):
     """RMS norms, rotated places, grouped queries, a gated MLP."""
 
-    def __init__(self, classes: int, time: int, width: int, heads: int, kv: int, inner: int, layers: int) -> None:
+    def __init__(
+        self, classes: int, time: int, width: int, heads: int, kv: int, inner: int, layers: int
+    ) -> None:
         super().__init__()
         self.token, self.head = nn.Embedding(classes, width), nn.Linear(width, classes, bias=False)
         self.blocks = nn.ModuleList(
@@ -153,7 +160,9 @@ class Llama(nn.Module):
         )
         self.norm = nn.RMSNorm(width)
         size = width // heads
-        angles = torch.outer(torch.arange(time, device="cpu"), 1e4 ** -(torch.arange(0, size, 2, device="cpu") / size))
+        angles = torch.outer(
+            torch.arange(time, device="cpu"), 1e4 ** -(torch.arange(0, size, 2, device="cpu") / size)
+        )
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
         for p in self.parameters():
@@ -215,7 +224,11 @@ class T5(nn.Module):
 def patches(x: Tensor, side: int) -> Tensor:
     """[batch, channels, height, width] as rows of patches."""
     b, c, h, w = x.shape
-    return x.view(b, c, h // side, side, w // side, side).permute(0, 2, 4, 1, 3, 5).reshape(b, -1, c * side * side)
+    return (
+        x.view(b, c, h // side, side, w // side, side)
+        .permute(0, 2, 4, 1, 3, 5)
+        .reshape(b, -1, c * side * side)
+    )
 
 
 class Vit(nn.Module):
@@ -269,4 +282,6 @@ class Dit(nn.Module):
 def dit_loss(model: nn.Module, batch: Batch) -> Tensor:
     keep = (1 - batch["time"] / 1000)[:, None, None, None]
     noisy = keep.sqrt() * batch["x"] + (1 - keep).sqrt() * batch["noise"]
-    return functional.mse_loss(model(noisy, batch["time"], batch["label"]).float(), patches(batch["noise"], 2))
+    return functional.mse_loss(
+        model(noisy, batch["time"], batch["label"]).float(), patches(batch["noise"], 2)
+    )

@@ -85,7 +85,12 @@ def vit(batch: int, image: int, classes: int, **sizes: int) -> Case:
 def dit(batch: int, image: int, classes: int, **sizes: int) -> Case:
     def latents() -> Batch:
         x, noise = (torch.randn(batch, 4, image, image) for _ in range(2))
-        return {"x": x, "noise": noise, "time": 1000 * torch.rand(batch), "label": torch.randint(classes, (batch,))}
+        return {
+            "x": x,
+            "noise": noise,
+            "time": 1000 * torch.rand(batch),
+            "label": torch.randint(classes, (batch,)),
+        }
 
     return Case(partial(m.Dit, image=image, classes=classes, **sizes), latents, m.dit_loss)
 
@@ -109,7 +114,11 @@ def nerf(rays: int, points: int, width: int) -> Case:
 
 def dlrm(batch: int, tables: int, rows: int, size: int) -> Case:
     def clicks() -> Batch:
-        return {"x": torch.randn(batch, 13), "i": torch.randint(rows, (batch, tables)), "t": torch.rand(batch)}
+        return {
+            "x": torch.randn(batch, 13),
+            "i": torch.randint(rows, (batch, tables)),
+            "t": torch.rand(batch),
+        }
 
     return Case(partial(o.Dlrm, tables, rows, size), clicks, o.click_loss)
 
@@ -131,7 +140,16 @@ def gnn(nodes: int, edges: int, features: int, width: int, classes: int) -> Case
 
 GPT2 = {"batch": 32, "time": 1024, "classes": 50304, "width": 768, "heads": 12, "layers": 12}
 WORDS = {"batch": 2, "time": 8, "classes": 40, "width": 16, "heads": 2, "layers": 1}
-LLAMA = {"batch": 4, "time": 2048, "classes": 32000, "width": 2048, "heads": 16, "kv": 8, "inner": 5632, "layers": 8}
+LLAMA = {
+    "batch": 4,
+    "time": 2048,
+    "classes": 32000,
+    "width": 2048,
+    "heads": 16,
+    "kv": 8,
+    "inner": 5632,
+    "layers": 8,
+}
 T5 = {"batch": 32, "time": 256, "classes": 32128, "width": 512, "heads": 8, "inner": 2048, "layers": 6}
 VIT = {"batch": 128, "image": 224, "side": 16, "width": 384, "heads": 6, "layers": 12, "classes": 1000}
 DIT = {"batch": 64, "image": 32, "width": 384, "heads": 6, "layers": 12, "classes": 1000}
@@ -316,18 +334,25 @@ def measurements(options: argparse.Namespace) -> Iterator[tuple[str, str, Part]]
             found: Part = {}
             if (left := end - time.monotonic()) <= 0:
                 found = {"skipped": f"the budget of {options.budget:.0f} s is spent"}
-            for part in in_child(partial(parts_of, row, name, options), min(options.limit, left)) if left > 0 else ():
+            for part in (
+                in_child(partial(parts_of, row, name, options), min(options.limit, left)) if left > 0 else ()
+            ):
                 found |= part
             yield row, name, found
 
 
 def is_off(row: Row, found: Mapping[str, Part]) -> bool:
     """True if AICF trains something else than its peers."""
-    off, losses = loss_off(found, OURS), [part["loss"] for name, part in found.items() if name != OURS and "loss" in part]
+    off, losses = (
+        loss_off(found, OURS),
+        [part["loss"] for name, part in found.items() if name != OURS and "loss" in part],
+    )
     if off is None:
         return False
     expected = statistics.median(losses)
-    near = abs(found[OURS]["loss"] - expected) <= NEAR["drawn" if row.drawn else row.precision] * abs(expected)
+    near = abs(found[OURS]["loss"] - expected) <= NEAR["drawn" if row.drawn else row.precision] * abs(
+        expected
+    )
     return not near and not off <= ALLOWED[row.precision]
 
 
@@ -352,7 +377,9 @@ def named(table: Mapping[str, object]) -> Callable[[str], list[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"rows: {', '.join(ROWS)}"
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"rows: {', '.join(ROWS)}",
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="sizes of a few elements")
@@ -362,7 +389,9 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=180.0, help="seconds for one contender in one row")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds for all of it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="written after each measurement")
-    parser.add_argument("--profiles", type=Path, metavar="FOLDER", help="of AICF's launches, a file for each row")
+    parser.add_argument(
+        "--profiles", type=Path, metavar="FOLDER", help="of AICF's launches, a file for each row"
+    )
     options = parser.parse_args()
     if options.profiles:
         options.profiles.mkdir(parents=True, exist_ok=True)
@@ -373,7 +402,9 @@ def main() -> int:
         if options.json:
             options.json.write_text(json.dumps({"rows": rows}, indent=1))
     print(f"\n{describe_machine(options.device)}\n\n{table(rows, options.contenders)}")
-    failed = [row for row, found in rows.items() if "error" in found.get(OURS, {}) or is_off(ROWS[row], found)]
+    failed = [
+        row for row, found in rows.items() if "error" in found.get(OURS, {}) or is_off(ROWS[row], found)
+    ]
     if failed:
         print(f"\nAICF failed, or trained something else: {', '.join(failed)}")
     return bool(failed)

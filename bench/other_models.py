@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -81,7 +82,9 @@ def sac_body(model: SoftActorCritic, optimize: Optimize, wrap: Wrap) -> Callable
     def judged(b: Batch) -> Tensor:
         with torch.no_grad():
             action, density = model.act(b["next"], b["next_noise"])
-            goal = b["reward"] + 0.99 * b["goes_on"] * (model.least(model.targets, b["next"], action) - 0.2 * density)
+            goal = b["reward"] + 0.99 * b["goes_on"] * (
+                model.least(model.targets, b["next"], action) - 0.2 * density
+            )
         both = torch.cat((b["x"], b["action"]), 1)
         return sum(functional.mse_loss(critic(both)[:, 0], goal) for critic in model.critics)  # pyright: ignore
 
@@ -158,7 +161,8 @@ class Tabular(nn.Module):
         super().__init__()
         self.first, self.last = nn.Linear(features, width), nn.Linear(width, 1)
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.LayerNorm(width), mlp(width, 2 * width, width, act=nn.GELU)) for _ in range(layers)
+            nn.Sequential(nn.LayerNorm(width), mlp(width, 2 * width, width, act=nn.GELU))
+            for _ in range(layers)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -174,7 +178,7 @@ class TabM(nn.Module):
     def __init__(self, features: int, width: int, layers: int, members: int) -> None:
         super().__init__()
         sizes = [features, *[width] * layers]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
         self.scales = nn.ParameterList(1 + 0.1 * torch.randn(members, size, device="cpu") for size in sizes)
         self.head = nn.Parameter(0.05 * torch.randn(members, width, device="cpu"))
 
@@ -198,7 +202,7 @@ class Sage(nn.Module):
         super().__init__()
         sizes = [features, width, classes]
         self.own, self.others = (
-            nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)) for _ in range(2)
+            nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes)) for _ in range(2)
         )
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:

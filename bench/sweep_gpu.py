@@ -3,13 +3,14 @@
     python bench/sweep_gpu.py [--only mm sort …] [--types f32 bf16] [--budget 580] [--workers 8] [--json FILE]
     python bench/sweep_gpu.py --device cpu --largest 1000000 [--most 3]
 
-The ops and sizes are those of `sweep_ops.py`. AICF's time is that of a captured step which computes the op, and one which computes
-its gradients too; torch's that of the same lines, eager. The floor is the bytes of operands and results over the rate of a copy, or
-the operations over the rate of a product. Results are compared. Several processes trace and compile; one measures at a time.
+The ops and sizes are those of `sweep_ops.py`. AICF's time is that of a captured step which computes the op, and one which
+computes its gradients too; torch's that of the same lines, eager. The floor is the bytes of operands and results over the rate
+of a copy, or the operations over the rate of a product. Results are compared. Several processes trace and compile; one
+measures at a time.
 
-Prints the worst ratios to torch of what takes longer than 10 µs there, the ops whose time grows faster than their floor from one size
-to a larger one, what is refused and what differs. The exit status is 1 if results differ. With the budget of seconds spent, the rest
-is not measured, and a line says how many.
+Prints the worst ratios to torch of what takes longer than 10 µs there, the ops whose time grows faster than their floor from
+one size to a larger one, what is refused and what differs. The exit status is 1 if results differ. With the budget of seconds
+spent, the rest is not measured, and a line says what.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def called(op: Op, size: Shape, given: Sequence[Tensor]) -> Tensor:
     return op.call(*(seen(x, size) if x.is_floating_point() else x for x in given))
 
 
-def with_gradients(op: Op, size: Shape, leaves: Sequence[Tensor], rest: Sequence[Tensor], g: Tensor) -> list[Tensor]:
+def with_gradients(
+    op: Op, size: Shape, leaves: Sequence[Tensor], rest: Sequence[Tensor], g: Tensor
+) -> list[Tensor]:
     y = called(op, size, [*leaves, *rest])
     return [y.detach(), *torch.autograd.grad(y, list(leaves), g)]
 
@@ -105,7 +108,9 @@ def measure(op: Op, size: Shape, element: str, kind: str, options: argparse.Name
     def loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         xs = [batch[f"x{n}"] for n in range(len(given))]
         if smooth:
-            made = with_gradients(op, size, [x.requires_grad_() for x in xs[:smooth]], xs[smooth:], batch["g"])
+            made = with_gradients(
+                op, size, [x.requires_grad_() for x in xs[:smooth]], xs[smooth:], batch["g"]
+            )
         else:
             made = [called(op, size, xs)]
         return batch["g"].flatten()[0].float(), {f"y{n}": y for n, y in enumerate(made)}
@@ -127,12 +132,16 @@ def measure(op: Op, size: Shape, element: str, kind: str, options: argparse.Name
     expected, made = eager(), [step.outputs[f"y{n}"] for n in range(1 + smooth)]
     found.launches = len(step.executed_kernels())
     moved = bytes_of([*given, *expected, *([g] if smooth else [])])
-    found.floor = max(moved / COPIED[device], (1 + 2 * bool(smooth)) * op.flops(size) / COMPUTED[device][element])
+    found.floor = max(
+        moved / COPIED[device], (1 + 2 * bool(smooth)) * op.flops(size) / COMPUTED[device][element]
+    )
     for number, (mine, theirs) in enumerate(zip(made, expected, strict=True)):
         wide = theirs.double()
         off = (mine.double() - wide).abs().nan_to_num(0.0).max() if wide.numel() else torch.zeros(())
         is_open = op.drawn or (op.tied and (number or not theirs.is_floating_point()))
-        if not is_open and not off <= UNITS[element] * max(1.0, float(wide.abs().nan_to_num(0.0, 0.0, 0.0).max())):
+        if not is_open and not off <= UNITS[element] * max(
+            1.0, float(wide.abs().nan_to_num(0.0, 0.0, 0.0).max())
+        ):
             found.wrong = f"result {number} is off by {float(off):.2g}"
     with lock:
         found.ours = median(lambda n: step.replay(n, sync=True), device)
@@ -164,7 +173,9 @@ def work(name: str, element: str, options: argparse.Namespace, end: float) -> li
             try:
                 found.append(measure(op, size, element, kind, options, _LOCK))
             except Exception as error:  # noqa: BLE001 - a fault of one case is a line of the table
-                found.append(Found(name, size, element, kind, wrong=f"{type(error).__name__}: {str(error)[:120]}"))
+                found.append(
+                    Found(name, size, element, kind, wrong=f"{type(error).__name__}: {str(error)[:120]}")
+                )
     return found
 
 
@@ -185,16 +196,22 @@ def growing(found: Sequence[Found]) -> list[tuple[float, Found]]:
 
 def report(found: Sequence[Found], lines: int) -> None:
     def row(one: Found, first: str) -> str:
-        return f"{first:>7} {one.title:56} {one.ours:12.1f} {one.torch:12.1f} {one.floor:10.1f} {one.launches:5}"
+        return (
+            f"{first:>7} {one.title:56} {one.ours:12.1f} {one.torch:12.1f} {one.floor:10.1f} {one.launches:5}"
+        )
 
     timed = [one for one in found if not one.refused and not math.isnan(one.ours)]
     heading = f"{'':7} {'op, size, type':56} {'AICF µs':>12} {'torch µs':>12} {'floor':>10} launches"
     slow = sorted((one for one in timed if one.torch > LONG or one.ours > LONG), key=lambda one: -one.ratio)
     count = sum(one.ratio > SLOW for one in slow)
-    print(f"\n{len(timed)} measured; {count} of {len(slow)} that take longer than {LONG:.0f} µs are slower than {SLOW} times torch\n")
+    print(
+        f"\n{len(timed)} measured; {count} of {len(slow)} of more than {LONG:.0f} µs are slower than {SLOW} times torch\n"
+    )
     print(heading, *(row(one, f"{one.ratio:.2f}") for one in slow[:lines]), sep="\n")
     grown = [pair for pair in growing(timed) if pair[0] > GROWS]
-    print(f"\n{len(grown)} take more than {GROWS:.0f} times as much for each µs of their floor as a smaller size\n")
+    print(
+        f"\n{len(grown)} take more than {GROWS:.0f} times as much for each µs of their floor as a smaller size\n"
+    )
     print(heading, *(row(one, f"{times:.1f}") for times, one in grown[:lines]), sep="\n")
     for title, name in (("refused", "refused"), ("differ from torch", "wrong")):
         those = [one for one in found if getattr(one, name)]
@@ -204,11 +221,15 @@ def report(found: Sequence[Found], lines: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--only", nargs="*", default=[""], help="ops whose name contains one of these texts")
     parser.add_argument("--types", nargs="*", choices=TYPES, default=list(TYPES))
-    parser.add_argument("--largest", type=float, default=math.inf, help="the most elements that a size multiplies to")
+    parser.add_argument(
+        "--largest", type=float, default=math.inf, help="the most elements that a size multiplies to"
+    )
     parser.add_argument("--most", type=int, default=0, help="about so many sizes of each op")
     parser.add_argument("--budget", type=float, default=580.0, help="seconds for all of it")
     parser.add_argument("--workers", type=int, default=0, help="processes; default: 8 for a GPU, 1 for a CPU")
@@ -216,7 +237,12 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="all that was found")
     options = parser.parse_args()
     end = time.time() + options.budget
-    tasks = [(op.name, element) for op in ops() for element in options.types if any(t in op.name for t in options.only)]
+    tasks = [
+        (op.name, element)
+        for op in ops()
+        for element in options.types
+        if any(t in op.name for t in options.only)
+    ]
     workers = options.workers or (8 if options.device == "cuda" else 1)
     context, found, missing = get_context("spawn"), list[Found](), list[str]()
     threads = torch.get_num_threads() if workers == 1 else 1

@@ -26,11 +26,13 @@ ROWS: Sequence[Shape] = (
 )  # fmt: skip
 PRODUCTS: Sequence[Shape] = (
     (1, 1, 1), (8, 8, 8), (64, 64, 64), (1, 4096, 4096), (65536, 256, 1), (65536, 128, 3), (1, 65536, 256),
-    (65536, 63, 256), (16384, 319, 256), (256, 65536, 319), (1000, 1000, 1000), (2048, 2048, 2048), (65536, 3, 128), (4096, 13, 512),
+    (65536, 63, 256), (16384, 319, 256), (256, 65536, 319),
+    (1000, 1000, 1000), (2048, 2048, 2048), (65536, 3, 128), (4096, 13, 512),
 )  # fmt: skip
 """m, k, n."""
 BATCHES: Sequence[Shape] = (
-    (1, 1, 1, 1), (2048, 27, 64, 27), (2048, 27, 27, 64), (96, 197, 64, 197), (96, 197, 197, 64), (10_000, 4, 4, 4), (3, 1000, 7, 1000),
+    (1, 1, 1, 1), (2048, 27, 64, 27), (2048, 27, 27, 64), (96, 197, 64, 197), (96, 197, 197, 64), (10_000, 4, 4, 4),
+    (3, 1000, 7, 1000),
     (64, 64, 64, 64), (512, 1, 128, 512), (512, 512, 128, 1), (8, 1024, 1024, 64), (33, 65, 31, 129),
 )  # fmt: skip
 """Products, m, k, n."""
@@ -88,16 +90,16 @@ def index(count: int, limit: int) -> Tensor:
     return torch.randint(limit, (count,))
 
 
-UNARY = (
-    "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh atanh erf"
-    " erfc sigmoid square floor ceil round trunc sign"
-).split()
-ACTIVATIONS = (
-    "relu gelu silu softplus elu selu celu leaky_relu hardtanh hardswish hardsigmoid mish softsign tanhshrink relu6 logsigmoid"
-    " softshrink hardshrink"
-).split()
-BINARY = "add sub mul div maximum minimum pow atan2 fmod remainder copysign".split()
-REDUCED = "sum mean amax amin prod logsumexp var std".split()
+UNARY = """
+    abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh atanh
+    erf erfc sigmoid square floor ceil round trunc sign
+"""
+ACTIVATIONS = """
+    relu gelu silu softplus elu selu celu leaky_relu hardtanh hardswish hardsigmoid mish softsign tanhshrink relu6 logsigmoid
+    softshrink hardshrink
+"""
+BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "fmod", "remainder", "copysign"]
+REDUCED = ["sum", "mean", "amax", "amin", "prod", "logsumexp", "var", "std"]
 ALONG: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: x.softmax(-1), "log_softmax": lambda x: x.log_softmax(-1), "norm": lambda x: x.norm(dim=-1),
     "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]), "rms_norm": lambda x: F.rms_norm(x, x.shape[-1:]),
@@ -116,7 +118,14 @@ ALONG: dict[str, Callable[[Tensor], Tensor]] = {
 TIED = {"cummax", "sort", "sort of columns", "topk", "kthvalue", "median"}
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     name: getattr(F, name)
-    for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "kl_div")
+    for name in (
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "huber_loss",
+        "binary_cross_entropy_with_logits",
+        "kl_div",
+    )
 }
 
 
@@ -159,9 +168,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
 def ops() -> Iterator[Op]:
     """Each op once."""
     one, two = operands(1), operands(2)
-    for name in UNARY:
+    for name in UNARY.split():
         yield Op(name, getattr(torch, name), one, LINES)
-    for name in ACTIVATIONS:
+    for name in ACTIVATIONS.split():
         yield Op(name, getattr(F, name), one, LINES)
     for name in BINARY:
         yield Op(name, getattr(torch, name), two, LINES, 2)
@@ -184,13 +193,38 @@ def ops() -> Iterator[Op]:
     yield Op("index_select", lambda t, i: t.index_select(0, i), table_of, TABLES)
     yield Op("take_along_dim", lambda t, i: t.take_along_dim(i[:, None], 0), table_of, TABLES)
     yield Op("index_add", lambda t, x, i: t.index_add(0, i, x), partial(table_of, given=True), TABLES, 2)
-    yield Op("index_put", lambda t, x, i: t.index_put((i,), x, accumulate=True), partial(table_of, given=True), TABLES, 2)
-    yield Op("scatter_add", lambda t, x, i: t.scatter_add(0, i[:, None].expand_as(x), x), partial(table_of, given=True), TABLES, 2)
+    yield Op(
+        "index_put",
+        lambda t, x, i: t.index_put((i,), x, accumulate=True),
+        partial(table_of, given=True),
+        TABLES,
+        2,
+    )
+    yield Op(
+        "scatter_add",
+        lambda t, x, i: t.scatter_add(0, i[:, None].expand_as(x), x),
+        partial(table_of, given=True),
+        TABLES,
+        2,
+    )
     for causal in (False, True):
         yield Op(f"attention{' causal' * causal}", partial(attend, causal=causal), heads_of, HEADS, 3,
                  lambda s: 4.0 * s[0] * s[1] * s[2] * s[2] * s[3])  # fmt: skip
-    yield Op("conv2d", partial(F.conv2d, padding=1), kernel_of, IMAGES, 2, lambda s: 18.0 * s[0] * s[1] ** 2 * s[2] * s[3])
-    yield Op("depthwise", lambda x, w: F.conv2d(x, w, padding=1, groups=x.shape[1]), partial(kernel_of, per_group=True), IMAGES, 2)
+    yield Op(
+        "conv2d",
+        partial(F.conv2d, padding=1),
+        kernel_of,
+        IMAGES,
+        2,
+        lambda s: 18.0 * s[0] * s[1] ** 2 * s[2] * s[3],
+    )
+    yield Op(
+        "depthwise",
+        lambda x, w: F.conv2d(x, w, padding=1, groups=x.shape[1]),
+        partial(kernel_of, per_group=True),
+        IMAGES,
+        2,
+    )
     yield Op("max_pool2d", lambda x: F.max_pool2d(x, 2), one, IMAGES, tied=True)
     yield Op("avg_pool2d", lambda x: F.avg_pool2d(x, 2), one, IMAGES)
     yield Op("batch_norm", lambda x: F.batch_norm(x, None, None, training=True), one, IMAGES[1:])

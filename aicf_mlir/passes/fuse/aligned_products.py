@@ -65,15 +65,15 @@ class Padding:
         wide = (*batch, wide_m, wide_n)
         element = element_type(op.results[0])
         bias = added_bias(op)
-        made: list[Operation] = [
-            kernel.GemmOp.launch([left, right], [TensorType(element, wide)], **op.attrs)
-        ]
+        made: list[Operation] = [kernel.GemmOp.launch([left, right], [TensorType(element, wide)], **op.attrs)]
         if bias is not None:
             given = self.padded(bias.operands[1], (wide_n,))
             made.append(kernel.BiasAddOp.launch([made[-1].results[0], given], [made[-1].results[0].type]))
         place = op if bias is None else bias
         if (wide_m, wide_n) != (m, n):
-            part = with_layout(tensor_type(made[-1].results[0]), Layout((*batch, m, n), Layout.dense(wide).strides))
+            part = with_layout(
+                tensor_type(made[-1].results[0]), Layout((*batch, m, n), Layout.dense(wide).strides)
+            )
             made.append(kernel.ViewOp.build_op([made[-1].results[0]], [part]))
             made.append(kernel.CopyOp.launch([made[-1].results[0]], [TensorType(element, (*batch, m, n))]))
         if made[-1].results[0].type != place.results[0].type:
@@ -124,7 +124,7 @@ class Padding:
         self._padded[copy.results[0], own, shape_of(padded.results[0])] = padded.results[0]
 
     def written(self, value: SSAValue, own: tuple[int, ...], shape: tuple[int, ...]) -> list[Operation]:
-        """The ops that write the elements of `value`, of shape `own`, and zeros to a block of `shape`, which is the last result."""
+        """The ops that write the elements of `value`, of shape `own`, and zeros to a block of `shape`: the last result."""
         block, zero = TensorType(element_type(value), shape), self.zero(element_type(value))
         made: list[Operation] = []
         parts: list[SSAValue] = []

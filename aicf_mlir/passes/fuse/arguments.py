@@ -55,9 +55,9 @@ def is_part(op: Operation) -> bool:
         chain = list(result.uses)
         while len(chain) == 1 and isinstance(chain[0].operation, kernel.ReshapeOp):
             chain = list(chain[0].operation.output.uses)
-        if len(chain) == 1 and isinstance(copy := chain[0].operation, kernel.CopyOp):
-            if kernel.join_of(copy.results[0]) is not None:
-                return True
+        copy = chain[0].operation if len(chain) == 1 else None
+        if isinstance(copy, kernel.CopyOp) and kernel.join_of(copy.results[0]) is not None:
+            return True
     return False
 
 

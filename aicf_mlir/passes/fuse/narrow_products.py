@@ -1,15 +1,15 @@
 """Narrow products as loops, on a GPU: of fewer than 8 rows, columns or terms.
 
-The smallest tile of a product has 16 rows and columns, and copies rows of fewer than 16 bytes element by element. So a head with one
-output, its gradients and a sum of few terms take many times what their bytes need. As loops they read each operand once at the rate
-of memory, and are fused with their neighbours as any other loop:
+The smallest tile of a product has 16 rows and columns, and copies rows of fewer than 16 bytes element by element. So a head
+with one output, its gradients and a sum of few terms take many times what their bytes need. As loops they read each operand
+once at the rate of memory, and are fused with their neighbours as any other loop:
 
     few columns of rows that lie along k      rowwise over [m, n, k]: dot products
-    few rows or columns, summed over rows     colwise over [k, n]: a sum for each of the few, as in the gradient of a head's weight
+    few rows or columns, summed over rows     colwise over [k, n]: a sum for each of the few, as in the gradient of a head
     few terms                                 map over [m, n]: a sum of products without a loop
 
-Sums are those of a product: in f32 (f64 for f64), with a bias, rounded once. Results for which tiles of small products exist keep
-them (`small_updates.py`). On the CPU narrow products have code of their own.
+Sums are those of a product: in f32 (f64 for f64), with a bias, rounded once. Results for which tiles of small products exist
+keep them (`small_updates.py`). On the CPU narrow products have code of their own.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class NarrowProduct:
 def write_narrow_products_as_loops(function: FuncOp, bodies: Bodies, small: SmallUpdateFusion) -> None:
     """Replace the narrow products of `function`, except those that tiles of small results compute."""
     for op in list(function.body.block.ops):
-        if isinstance(op, kernel.GemmOp) and (product := narrow_product(op)) is not None:
-            if not small.is_small_product(op.results[0]):
-                Loops(product, bodies).write()
+        product = narrow_product(op) if isinstance(op, kernel.GemmOp) else None
+        if product is not None and not small.is_small_product(product.op.results[0]):
+            Loops(product, bodies).write()
 
 
 def narrow_product(op: KernelOp) -> NarrowProduct | None:
@@ -186,14 +186,16 @@ class Loops:
         def formula(*given: Scalar) -> list[Scalar]:
             return [row_sum(given[-1] * factor) for factor in given[:-1]]
 
-        sums = self.launch(
-            kernel.ColwiseOp, formula, [*factors, whole], [(many,)] * few, shape, reduced=1
-        )
+        sums = self.launch(kernel.ColwiseOp, formula, [*factors, whole], [(many,)] * few, shape, reduced=1)
         rows = self.joined(sums) if few > 1 else sums[0]
         if not turned or few == 1:
             return rows
         type_ = with_layout(tensor_type(rows), Layout((many, few), (1, many)))
-        return self.add(kernel.CopyOp.launch([self.add(kernel.ViewOp.build_op([rows], [type_]))], [self.tensor((many, few))]))
+        return self.add(
+            kernel.CopyOp.launch(
+                [self.add(kernel.ViewOp.build_op([rows], [type_]))], [self.tensor((many, few))]
+            )
+        )
 
     def joined(self, rows: list[SSAValue]) -> SSAValue:
         """The rows as one tensor: each launch of a copy is elided later."""
@@ -210,8 +212,10 @@ class Loops:
         bias = self.product.bias
         return [] if bias is None else [self.seen(bias.operands[1], Layout(shape, strides))]
 
-    def operand(self, name: str, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> SSAValue:
-        """a or b at each point of a domain."""
+    def operand(
+        self, name: str, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
+    ) -> SSAValue:
+        """A or b at each point of a domain."""
         return self.seen(self.product.op.ins[name][0], Layout(shape, strides, offset))
 
     def seen(self, value: SSAValue, layout: Layout) -> SSAValue:

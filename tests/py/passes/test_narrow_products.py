@@ -64,7 +64,10 @@ def assert_is_the_product(before: ModuleOp, after: ModuleOp, element: str, flags
     left, right = a.T if flags.get("trans_a") else a, b.T if flags.get("trans_b") else b
     exact = left @ right + (bias if flags.get("bias") else 0.0)
     sizes = np.abs(left) @ np.abs(right) + np.abs(bias)
-    allowed = 0.5 * UNIT[element] * np.abs(exact) * 1.01 + left.shape[1] * UNIT["f64" if element == "f64" else "f32"] * sizes
+    allowed = (
+        0.5 * UNIT[element] * np.abs(exact) * 1.01
+        + left.shape[1] * UNIT["f64" if element == "f64" else "f32"] * sizes
+    )
     found, relu = run_function(after, values)
     assert found.dtype == values[0].dtype and found.shape == exact.shape
     assert (np.abs(found.astype(np.float64) - exact) <= allowed).all()
@@ -118,7 +121,9 @@ def test_other_types(element: str) -> None:
 def test_which_products_stay() -> None:
     """Those with tiles of small results, eight columns, none at all, a batch; and all on the CPU."""
     for m, n, k in ((64, 1, 64), (4096, 8, 64), (4096, 1, 0)):
-        assert "kernel.gemm" in " ".join(launches(run_pipeline(product(m, n, k, "bf16"), PASSES.format("sm_90"))))
+        assert "kernel.gemm" in " ".join(
+            launches(run_pipeline(product(m, n, k, "bf16"), PASSES.format("sm_90")))
+        )
     narrow = product(4096, 1, 64, "f32")
     assert "gemm" in " ".join(launches(run_pipeline(narrow, PASSES.format("cpu"))))
 

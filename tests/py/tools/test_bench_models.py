@@ -14,9 +14,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
 
+import kernel_rows
 import models_gpu
 import sweep_gpu
 from sweep_gpu import Found, growing
+
+from aicf_mlir.op_call import op_call
 
 
 def run(script: Any, *options: object) -> Any:
@@ -51,7 +54,9 @@ def test_every_row_has_tiny_sizes() -> None:
         assert (case.loss is None) == (case.body is not None) and case.batch()
 
 
-@pytest.mark.parametrize("options, said", [(("--budget", "0"), "the budget of 0 s is spent"), (("--rows", "gpt5"), "got gpt5")])
+@pytest.mark.parametrize(
+    "options, said", [(("--budget", "0"), "the budget of 0 s is spent"), (("--rows", "gpt5"), "got gpt5")]
+)
 def test_what_is_not_measured_is_said(options: tuple[str, ...], said: str) -> None:
     done = run(models_gpu, "--tiny", "--contenders", "aicf", *options)
     assert said in done.stdout + done.stderr
@@ -66,7 +71,18 @@ def test_another_loss_is_seen() -> None:
 
 def test_a_sweep_finds_times_and_floors(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
-    options = ("--only", "relu6", "kthvalue", "index_put", "--largest", "5000", "--most", "2", "--json", found)
+    options = (
+        "--only",
+        "relu6",
+        "kthvalue",
+        "index_put",
+        "--largest",
+        "5000",
+        "--most",
+        "2",
+        "--json",
+        found,
+    )
     done = run(sweep_gpu, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(found.read_text())
@@ -79,7 +95,10 @@ def test_a_sweep_finds_times_and_floors(tmp_path: Path) -> None:
 
 
 def test_a_cliff_is_what_grows_faster_than_its_floor() -> None:
-    rows = [Found("op", (n,), "f32", "forward", ours, 1.0, n) for n, ours in ((10, 20.0), (100, 200.0), (1000, 90_000.0))]
+    rows = [
+        Found("op", (n,), "f32", "forward", ours, 1.0, n)
+        for n, ours in ((10, 20.0), (100, 200.0), (1000, 90_000.0))
+    ]
     (worst, one), (even, _) = growing(rows)
     assert one.size == (1000,) and worst == pytest.approx(45.0) and even == pytest.approx(1.0)
 
@@ -87,3 +106,23 @@ def test_a_cliff_is_what_grows_faster_than_its_floor() -> None:
 def test_every_op_has_twelve_sizes() -> None:
     for op in sweep_gpu.ops():
         assert len(op.sizes) >= (11 if op.name == "batch_norm" else 12), op.name
+
+
+def test_rows_of_single_kernels_are_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of attention, orders, running results and scatters: each runs, and so does what stands beside it."""
+    monkeypatch.setattr(kernel_rows, "DEVICE", "cpu")
+    monkeypatch.setattr(kernel_rows, "HEADS", ((2, 4, 2, 33, 16),))
+    monkeypatch.setattr(kernel_rows, "LINES", ((3, 50), (1, 200)))
+    monkeypatch.setattr(kernel_rows, "SCATTERED", ((10, 3, 40),))
+    ran: set[str] = set()
+    for row in kernel_rows.index_rows():
+        ran.add(op_call(row.kind, row.inputs, row.outputs, row.attrs, ""))
+        assert row.peer is None or row.peer() is not None
+    assert {
+        "attention_cpu",
+        "attention_grad_cpu",
+        "argsort_cpu",
+        "scan_cpu",
+        "scatter_add_cpu",
+        "scatter_rows_cpu",
+    } <= ran

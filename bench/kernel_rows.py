@@ -1,0 +1,143 @@
+"""What a row of `kernels_gpu.py` is, and those of attention, orders, running results and scatters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from aicf_mlir import OpKind
+from aicf_mlir.op_call import Operands
+
+Tensor = torch.Tensor
+
+DEVICE = "cuda"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One call and what it costs at least: floating-point operations, or bytes moved."""
+
+    label: str
+    kind: int
+    inputs: Operands
+    outputs: Operands
+    attrs: dict[str, Any]
+    flops: int = 0
+    kernels: tuple[str, ...] = ("",)
+    peer: Callable[[], object] | None = None
+
+
+def make(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, device=DEVICE, dtype=dtype)
+
+
+HEADS = (
+    (32, 12, 12, 1024, 64),
+    (8, 16, 4, 2048, 128),
+    (4, 12, 12, 4096, 64),
+    (64, 6, 6, 197, 64),
+    (1, 8, 8, 128, 64),
+)
+"""Batch, heads of queries, heads of keys, rows, elements of a head."""
+
+
+def attentions() -> Iterator[Row]:
+    """Forward and gradients, beside torch's with its own choice of kernel."""
+    for batch, heads, kv, rows, size in HEADS:
+        for dtype, causal in ((torch.bfloat16, True), (torch.bfloat16, False), (torch.float32, True)):
+            q, dout = (make(batch, heads, rows, size, dtype=dtype) for _ in range(2))
+            k, v = (make(batch, kv, rows, size, dtype=dtype) for _ in range(2))
+            kept = {name: torch.ones(batch, heads, rows, device=DEVICE) for name in ("largest", "total")}
+            given, out = {"query": q, "key": k, "value": v}, torch.zeros_like(q)
+            attrs = {"causal": causal, "scale": size**-0.5}
+            flops = 4 * batch * heads * rows * rows * size // (2 if causal else 1)
+            shape = (
+                f"{batch}x{heads}({kv})x{rows}x{size} {str(dtype).removeprefix('torch.')}{' causal' * causal}"
+            )
+
+            def forward(q: Tensor = q, k: Tensor = k, v: Tensor = v, causal: bool = causal) -> Tensor:
+                grouped = q.shape[1] != k.shape[1]
+                return functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+
+            yield Row(
+                f"attention {shape}",
+                OpKind.Attention,
+                given,
+                {"out": out, **kept},
+                attrs,
+                flops,
+                peer=forward,
+            )
+            made = {f"d{name}": torch.zeros_like(x) for name, x in given.items()}
+            yield Row(f"attention_grad {shape}", OpKind.AttentionGrad, {"dout": dout, **given, "out": out, **kept},
+                      made, attrs, 5 * flops // 2)  # fmt: skip
+
+
+LINES = ((1, 1_000_000), (256, 8192), (4096, 1000), (100_000, 40), (32, 131_072))
+"""Rows, and their elements."""
+
+
+def orders() -> Iterator[Row]:
+    """Whole orders, and the first of them."""
+    for rows, length in LINES:
+        for dtype in (torch.float32, torch.bfloat16):
+            x, shape = make(rows, length, dtype=dtype), f"{rows}x{length} {str(dtype).removeprefix('torch.')}"
+            for count in (length, 8):
+                index = torch.zeros(rows, count, dtype=torch.int64, device=DEVICE)
+                whole = count == length
+
+                def peer(x: Tensor = x, count: int = count, whole: bool = whole) -> object:
+                    return x.sort(stable=True) if whole else x.topk(count)
+
+                yield Row(f"argsort {'' if whole else 'first 8 '}{shape}", OpKind.Argsort, [x], [index],
+                          {"count": count, "descending": not whole}, peer=peer)  # fmt: skip
+
+
+def running() -> Iterator[Row]:
+    """Along rows and along columns."""
+    for rows, length in LINES:
+        x, y = make(rows, length), make(rows, length)
+        for dim in (0, 1):
+            yield Row(f"scan sum {rows}x{length} along {dim}", OpKind.Scan, {"x": x}, {"y": y}, {"dim": dim, "kind": "sum"},
+                      peer=lambda x=x, y=y, dim=dim: torch.cumsum(x, dim, out=y))  # fmt: skip
+        place = torch.zeros(rows, length, dtype=torch.int64, device=DEVICE)
+        yield Row(f"scan argmax {rows}x{length} along 1", OpKind.Scan, {"x": x}, {"y": place}, {"dim": 1, "kind": "argmax"},
+                  peer=lambda x=x: torch.cummax(x, 1))  # fmt: skip
+
+
+SCATTERED = ((10_000, 64, 2048), (10_000, 64, 4096), (50_257, 64, 8192), (50_257, 768, 32_768), (10, 64, 100_000),
+             (1, 128, 65_536), (1_492_992, 1, 718_848), (4096, 4096, 64))  # fmt: skip
+"""Rows of the result, its columns, sources."""
+
+
+def scatters() -> Iterator[Row]:
+    """Sums, and the last source of each row."""
+    for rows, columns, sources in SCATTERED:
+        for dtype in (torch.float32, torch.bfloat16):
+            x, y = torch.zeros(rows, columns, device=DEVICE, dtype=dtype), make(rows, columns, dtype=dtype)
+            src, index = make(sources, columns, dtype=dtype), torch.randint(rows, (sources,), device=DEVICE)
+            shape = f"{sources} to {rows}x{columns} {str(dtype).removeprefix('torch.')}"
+            yield Row(f"scatter_add {shape}", OpKind.ScatterAdd, [x, index, src], [y], {},
+                      peer=lambda x=x, i=index, s=src: x.index_add(0, i, s))  # fmt: skip
+            for kind, peer in (("last", "index_copy"), ("max", None)):
+                call = None if peer is None else lambda x=x, i=index, s=src: x.index_copy(0, i, s)
+                yield Row(
+                    f"scatter_rows {kind} {shape}",
+                    OpKind.ScatterRows,
+                    [x, index, src],
+                    [y],
+                    {"kind": kind},
+                    peer=call,
+                )
+
+
+def index_rows() -> Iterator[Row]:
+    """All of this file."""
+    yield from attentions()
+    yield from orders()
+    yield from running()
+    yield from scatters()

@@ -1,4 +1,4 @@
-"""Rows of 16-bit operands that end at a multiple of 16 bytes, on a GPU: large products of odd sizes are padded.
+"""Rows that end at a multiple of 16 bytes, on a GPU: products of odd sizes on tensor cores are padded, if they are large.
 
 Tensor cores and the library read 16 bytes at once, from rows that start at a multiple of them. Rows of 63 or 319 elements do not:
 their products would be copied element by element. So each operand is written to a block with zeros behind its rows, once for all
@@ -24,14 +24,12 @@ from aicf_mlir.passes.fuse.constants import first_but_constants
 from aicf_mlir.passes.fuse.narrow_products import added_bias
 from aicf_mlir.passes.fuse.views import view_chain
 
-ALIGNED = 8
-"""16-bit elements that are read at once."""
-LARGE = 1 << 25
-"""Products of elements from which on the library is taken for aligned rows: fewer are not worth further launches."""
+LARGE = 1 << 18
+"""Elements of the largest matrix from which on padding is worth its launches: by single elements they take some 9 µs."""
 
 
 def align_products(function: FuncOp) -> None:
-    """Pad the large 16-bit products of `function` whose rows do not end at a multiple of 16 bytes."""
+    """Pad the large products of `function` on tensor cores whose rows do not end at a multiple of 16 bytes."""
     padding = Padding(function)
     for op in list(function.body.block.ops):
         if isinstance(op, kernel.GemmOp):
@@ -53,26 +51,28 @@ class Padding:
         trans_a, trans_b = (op.attrs.get(name) is True for name in ("trans_a", "trans_b"))
         k = shape_of(a)[-2 if trans_a else -1]
         dense = not any(shares_block(value.type) for value in (a, b, op.results[0]))
-        if not dense or tensor_spec(a)[0] not in NARROW or prod((*batch, m, n, k)) < LARGE:
+        wide = 8 if tensor_spec(a)[0] in NARROW else 4  # elements of 16 bytes
+        on_tensor_cores = wide == 8 or op.attrs.get("allow_tf32") is True
+        if not dense or not on_tensor_cores or prod(batch) * max(m * k, k * n, m * n) < LARGE:
             return
-        wide_m = aligned(m) if trans_a else m
-        wide_k = aligned(k) if trans_b or not trans_a else k
-        wide_n = aligned(n)
+        wide_m = aligned(m, wide) if trans_a else m
+        wide_k = aligned(k, wide) if trans_b or not trans_a else k
+        wide_n = aligned(n, wide)
         if (wide_m, wide_n, wide_k) == (m, n, k):
             return
         left = self.padded(a, (*batch, *((wide_k, wide_m) if trans_a else (wide_m, wide_k))))
         right = self.padded(b, (*batch, *((wide_n, wide_k) if trans_b else (wide_k, wide_n))))
-        wide = (*batch, wide_m, wide_n)
+        shape = (*batch, wide_m, wide_n)
         element = element_type(op.results[0])
         bias = added_bias(op)
-        made: list[Operation] = [kernel.GemmOp.launch([left, right], [TensorType(element, wide)], **op.attrs)]
+        made: list[Operation] = [kernel.GemmOp.launch([left, right], [TensorType(element, shape)], **op.attrs)]
         if bias is not None:
             given = self.padded(bias.operands[1], (wide_n,))
             made.append(kernel.BiasAddOp.launch([made[-1].results[0], given], [made[-1].results[0].type]))
         place = op if bias is None else bias
         if (wide_m, wide_n) != (m, n):
             part = with_layout(
-                tensor_type(made[-1].results[0]), Layout((*batch, m, n), Layout.dense(wide).strides)
+                tensor_type(made[-1].results[0]), Layout((*batch, m, n), Layout.dense(shape).strides)
             )
             made.append(kernel.ViewOp.build_op([made[-1].results[0]], [part]))
             made.append(kernel.CopyOp.launch([made[-1].results[0]], [TensorType(element, (*batch, m, n))]))
@@ -178,6 +178,6 @@ def parts_of(value: SSAValue, place: Layout) -> list[tuple[SSAValue, Layout]]:
     return parts
 
 
-def aligned(size: int) -> int:
+def aligned(size: int, wide: int) -> int:
     """The next multiple of what is read at once."""
-    return -(-size // ALIGNED) * ALIGNED
+    return -(-size // wide) * wide

@@ -142,7 +142,7 @@ ODD = {
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ODD)
 def test_odd_rows_are_padded(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aligned_products, "LARGE", 1 << 20)
+    monkeypatch.setattr(aligned_products, "LARGE", 1 << 13)
     m, n, k, flags = ODD[name]
     before = product(m, n, k, "bf16", **flags)
     after = run_pipeline(before, PASSES.format(target))
@@ -155,7 +155,7 @@ def test_odd_rows_are_padded(name: str, target: str, monkeypatch: pytest.MonkeyP
 
 def test_a_batch_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in attention over 197 patches: three products, whose weights are padded once for two of them."""
-    monkeypatch.setattr(aligned_products, "LARGE", 1 << 16)
+    monkeypatch.setattr(aligned_products, "LARGE", 1 << 10)
     weights, values = "tensor<2x3x37x37xbf16>", "tensor<2x3x37x16xbf16>"
     before = parse_module(
         f"""func.func @f(%w: {weights}, %v: {values}, %g: {values}) -> ({values}, {values}, {weights}) {{

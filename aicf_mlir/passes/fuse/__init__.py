@@ -39,6 +39,7 @@ from aicf_mlir.passes.fuse.losses import write_losses_as_loops
 from aicf_mlir.passes.fuse.narrow_products import write_narrow_products_as_loops
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
+from aicf_mlir.passes.fuse.short_rows import write_short_rows_as_maps
 from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
 from aicf_mlir.passes.fuse.update import UpdateFusion
 from aicf_mlir.passes.fuse.views import FoldReshape
@@ -109,6 +110,7 @@ class FusePass(ModulePass):
                     fuse_loops(function, bodies, last=True)
                 fuse_updates(function)
                 if self.target == "cpu":  # where a launch is a call
+                    write_short_rows_as_maps(function, bodies)
                     fuse_segments(function, bodies, SMALL)
                 else:
                     fuse_arguments(function, bodies, SMALL_ON_GPU)

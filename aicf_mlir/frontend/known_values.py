@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportUnknownVariableType]
 from torch.utils.weak import WeakIdKeyDictionary
 
+from aicf_mlir.frontend.batched import is_batched
 from aicf_mlir.frontend.known import (
     DRAWN,
     MADE,
@@ -179,7 +180,7 @@ class KnownValues:
         """Return the knowledge about a tensor in the user's code; its `memory` is None if nothing is known."""
         found: Known | None = self._known.get(tensor)
         if found is None:
-            if type(tensor) not in PLAIN:
+            if type(tensor) not in PLAIN or is_batched(tensor):
                 return Known(None, None)
             if hasattr(tensor, CONSTANT):
                 return Known(

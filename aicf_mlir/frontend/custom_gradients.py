@@ -1,9 +1,12 @@
 """The ops in an exported graph for a function with its own backward: its arriving gradients, and the gradients it
 computes.
 
-The graph has the backward together with the forward, as plain ops between these two ops. `arriving` gives the gradient
-of a result, which is not known yet. `custom_gradient` names the values that are the gradients of the operands, and
-returns its results unchanged.
+The graph has the backward together with the forward, as plain ops between these two ops. `arriving` gives what the
+backward reads and does not exist yet: the gradient of a result, or a result as it was saved. `custom_gradient` names
+the values that are the gradients of the operands, and returns its results unchanged.
+
+A gradient inside the step asks torch which tensors have a gradient. So these ops are functions of torch's autograd, too,
+on tensors without values: the gradient of a gradient depends on what the traced backward depends on.
 """
 
 from __future__ import annotations
@@ -13,14 +16,17 @@ from typing import Any
 
 import torch
 
+from aicf_mlir.frontend.autograd_graph import leaves_of
+
 _library: Any = torch.library.Library("aicf_custom", "DEF")
-_library.define("arriving(Tensor result, int number) -> Tensor")
+_library.define("arriving(Tensor result, int number, bool is_leaf) -> Tensor")
 _library.define(
-    "custom_gradient(Tensor[] results, Tensor[] operands, Tensor[] arriving, Tensor[] leaving, int number) -> Tensor[]"
+    "custom_gradient(Tensor[] results, Tensor[] operands, Tensor[] arriving, Tensor[] leaving, int number, bool once)"
+    " -> Tensor[]"
 )
 
 
-def _empty_like(result: torch.Tensor, _: int) -> torch.Tensor:
+def _empty_like(result: torch.Tensor, *_: Any) -> torch.Tensor:
     return torch.empty_like(result, memory_format=torch.contiguous_format)
 
 
@@ -36,12 +42,45 @@ class _Recorded(torch.autograd.Function):
         with torch._C._AutoDispatchBelowAutograd():  # pyright: ignore[reportPrivateUsage]
             made = tuple(CUSTOM_GRADIENT(results, operands, *given))
         ctx.operands = operands
+        ctx.arriving, ctx.leaving, _, ctx.once = given
+        ctx.save_for_backward(*made)
         return made
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        """Gradients without values: a gradient inside the step asks torch which tensors have one."""
-        return None, None, *(torch.empty_like(operand) for operand in ctx.operands)
+        """Gradients without values, which depend on what they are computed from."""
+        empty = [torch.empty_like(operand) for operand in ctx.operands]
+        if not torch.is_grad_enabled() or not ctx.leaving:
+            return None, None, *empty
+        if ctx.once:
+            error = torch._C._functions.DelayedError(ONCE, len(empty))  # pyright: ignore[reportPrivateUsage]
+            return None, None, *error(*(each.requires_grad_() for each in empty))
+        given = (*cotangents, *ctx.saved_tensors)
+        depends: Any = _Depending.apply
+        found: list[torch.Tensor] = []
+        for leaving, operand in zip(ctx.leaving, ctx.operands, strict=True):
+            leaves = set(map(id, leaves_of(leaving)))
+            read = [value for each, value in zip(ctx.arriving, given, strict=False) if id(each) in leaves]
+            found.append(depends(operand, leaving, *read))
+        return None, None, *found
+
+
+ONCE = b"trying to differentiate twice a function that was marked with @once_differentiable"
+"""Torch's error."""
+
+
+class _Depending(torch.autograd.Function):
+    """A value like the first operand that depends on the other operands."""
+
+    @staticmethod
+    def forward(ctx: Any, like: torch.Tensor, *read: torch.Tensor) -> torch.Tensor:
+        ctx.read = read
+        return torch.empty_like(like)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        """Gradients without values, with a graph of their own."""
+        return None, *(torch.empty_like(each) * cotangents[0].sum() for each in ctx.read)
 
 
 def _recorded(results: Any, operands: Sequence[torch.Tensor], *given: Any) -> list[torch.Tensor]:
@@ -50,7 +89,7 @@ def _recorded(results: Any, operands: Sequence[torch.Tensor], *given: Any) -> li
 
 
 _library.impl("arriving", _empty_like, "CompositeExplicitAutograd")
-_library.impl("arriving", torch.library.fallthrough_kernel, "Autograd")  # it is a leaf
+_library.impl("arriving", torch.library.fallthrough_kernel, "Autograd")  # it may be made a leaf
 _library.impl("custom_gradient", _same, "CompositeExplicitAutograd")
 _library.impl("custom_gradient", _recorded, "Autograd")
 
@@ -61,6 +100,8 @@ _registry.register_fake("aicf_custom::custom_gradient", _same, lib=_library)
 _ops: Any = torch.ops.aicf_custom
 
 ARRIVING: Any = _ops.arriving.default
-"""The gradient of a result of the function with this number in the step."""
+"""The gradient of a result of the function with this number in the step, or after all of these a result that was saved.
+It is a leaf if the backward is traced as it runs with `create_graph`."""
 CUSTOM_GRADIENT: Any = _ops.custom_gradient.default
-"""The results of the function with this number; `leaving` are the gradients of its operands, made of the `arriving` ones."""
+"""The results of the function with this number; `leaving` are the gradients of its operands, made of the `arriving` ones;
+`once` if torch refuses to differentiate these."""

@@ -32,7 +32,7 @@ class Emitter:
         self, block: Block, first_status: Callable[[], SSAValue], first_random: Callable[[], SSAValue]
     ):
         self._block = block
-        self._open: set[Block] = set()
+        self._open: list[Block] = []
         """The regions that are being written."""
         self.location: SourceLocation | None = None
         self.status: SSAValue | None = None
@@ -73,17 +73,17 @@ class Emitter:
         return op.results
 
     def _place_of(self, op: TensorOp) -> Block:
-        """Return the block of an op: the region that one of its operands belongs to, else the main block."""
+        """Return the block of an op: the innermost region that one of its operands belongs to, else the main block."""
         regions = {block for value in op.operands if (block := block_of(value)) is not self._block}
         if not regions:
             return self._block
-        if len(regions) > 1 or not regions <= self._open:
+        if not regions <= set(self._open):
             raise Refused(GRADIENT_LEAVES)
-        return regions.pop()
+        return next(region for region in reversed(self._open) if region in regions)
 
     def arriving(self, region: Block, type: Attribute) -> SSAValue:
         """Return a gradient that arrives in `region`: ops on it are placed there."""
-        self._open.add(region)
+        self._open += [] if region in self._open else [region]
         value = region.insert_arg(type, len(region.args))
         value.name_hint = self.fresh("arriving")
         return value
@@ -92,7 +92,7 @@ class Emitter:
         self, of: Sequence[SSAValue], wrt: Sequence[SSAValue], region: Block, leaving: Sequence[SSAValue]
     ) -> Sequence[SSAValue]:
         """Return values whose gradients are the values that leave a region, and end the region."""
-        self._open.discard(region)
+        self._open.remove(region)
         region.add_op(YieldOp(leaving))
         values = self.insert_all(nn.CustomGradientOp(of, wrt, Region(region)))
         for value in values:

@@ -7,19 +7,20 @@ it (`backwards.py`). If it raises, differentiating through the function raises t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, cast
 
 import torch
-from torch.autograd.function import Function, FunctionCtx
+from torch.autograd.function import Function, FunctionCtx, once_differentiable
 from torch.utils.checkpoint import CheckpointFunction
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import edges_behind
+from aicf_mlir.frontend.batched import made_leaf
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
@@ -46,6 +47,18 @@ class Context(FunctionCtx):
         """The tensors as they were saved."""
         return tuple(self.to_save)
 
+    def saves(self, results: Sequence[torch.Tensor]) -> bool:
+        """True if any of these results of the function is kept for the backward."""
+        kept = {id(each) for each in (*self.to_save, *vars(self).values())}
+        return any(id(result) in kept for result in results)
+
+    def replaced(self, results: Sequence[Any], by: Sequence[torch.Tensor]) -> Sequence[Any]:
+        """Replace kept results, and return those that replace them."""
+        instead = {id(result): other for result, other in zip(results, by, strict=False)}
+        self.to_save = tuple(instead.get(id(each), each) for each in self.to_save)
+        vars(self).update({name: instead[id(each)] for name, each in vars(self).items() if id(each) in instead})
+        return by or results
+
 
 @dataclass
 class Applied:
@@ -59,6 +72,8 @@ class Applied:
     """True if the backward gets zeros for results that the loss does not depend on; False if it gets None."""
     error: Exception | None = None
     """The error that the backward has raised."""
+    error_again: Exception | None = None
+    """The error that the backward has raised while gradients were recorded, as with `create_graph`."""
 
 
 class Functions:
@@ -68,6 +83,7 @@ class Functions:
         self._applied: dict[Any, Applied] = {}
         """The applications by node of autograd."""
         self._autocast: dict[str, bool] = {}
+        self._numbered = 0
 
     @contextmanager
     def traced(self, gradients_inside: bool) -> Generator[None]:
@@ -97,7 +113,7 @@ class Functions:
             return args[0](*args[2:])  # the value that it would compute again already exists
         applied = Applied(cls, source.here())
         context = Context(needed)
-        with without_gradients():
+        with gradients_enabled(False):
             returned = self._forward(cls, context, args)
             made = as_tuple(returned)
             left = {id(tensor) for tensor in context.non_differentiable}
@@ -105,7 +121,7 @@ class Functions:
             results = [plain(each) for each in made]
             refuse_dirty(applied, context)
             if carried:
-                self._carry(applied, context, args, results, carried)
+                self._carry(applied, context, args, made, results, carried)
         return tuple(results) if isinstance(returned, tuple) else results[0]
 
     def _carry(
@@ -113,21 +129,37 @@ class Functions:
         applied: Applied,
         context: Context,
         args: Sequence[Any],
+        returned: Sequence[Any],
         results: list[Any],
-        carried: Sequence[int],
+        carried: list[int],
     ) -> None:
         """Replace the `carried` results by ones with the gradients that the backward computes."""
         location = applied.location
-        number = len(self._applied)
-        arriving = [source.call_at(location, ARRIVING, results[n], number) for n in carried]
+        number = self._numbered
+        self._numbered += 1
+        saved = [returned[n] for n in carried]
+        is_once = differentiates_once(applied.function)
+        arriving: list[torch.Tensor] = []
         leaving: dict[int, torch.Tensor] = {}
-        try:
-            with self._outside():
-                left = backward(applied.function, context, results, dict(zip(carried, arriving, strict=True)))
-                leaving = gradients(args, context.needs_input_grad, left, location)
-        except Exception as error:  # noqa: BLE001 - torch would meet it where the gradient is taken, if it is
-            applied.error = error
-            leaving = {}
+        for is_enabled in (False,) if is_once else (True, False):  # as with create_graph, where that can be
+            with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+                arriving = [
+                    made_leaf(value) if is_enabled else value
+                    for n in carried * (2 if context.saves(saved) else 1)
+                    for value in [source.call_at(location, ARRIVING, results[n], number, is_enabled)]
+                ]
+            saved = context.replaced(saved, arriving[len(carried) :])
+            try:
+                with self._outside(), gradients_enabled(is_enabled):
+                    given = dict(zip(carried, arriving, strict=False))
+                    left = backward(applied.function, context, results, given)
+                    leaving = gradients(args, context.needs_input_grad, left, location)
+                break
+            except Exception as error:  # noqa: BLE001 - torch would meet it where the gradient is taken, if it is
+                if is_enabled:
+                    applied.error_again = error
+                else:
+                    applied.error = error
         of = [
             n
             for n, needed in enumerate(context.needs_input_grad)
@@ -142,6 +174,7 @@ class Functions:
                 arriving,
                 [*leaving.values()],
                 number,
+                is_once,
             )
         applied.results, applied.is_filled = len(carried), context.materialize_grads
         self._applied[made[0].grad_fn] = applied
@@ -178,13 +211,14 @@ class Functions:
                     " torch.autograd.Function in Python"
                 )
 
-    def expect_none(self, output: torch.Tensor, location: SourceLocation | None) -> None:
-        """Raise TraceError if the gradient of `output`, which is to be differentiated again, needs a function's own backward."""
+    def expect_again(self, output: torch.Tensor, location: SourceLocation | None) -> None:
+        """Raise TraceError if the gradient of `output` has a graph of its own, and needs a backward that can have none."""
         for node, _ in edges_behind(output):
-            if (applied := self._applied.get(node)) is not None:
+            applied = self._applied.get(node)
+            if applied is not None and (error := applied.error_again) is not None:
                 raise trace_error(
-                    f"the gradient of the autograd function {applied.function.__name__!r} is differentiated again"
-                    f"{quoted(location)}, which is not supported; write the function with torch's own operations",
+                    f"the backward of the autograd function {applied.function.__name__!r} cannot be differentiated again"
+                    f"{quoted(location)}: {type(error).__name__}: {error}",
                     location,
                 )
 
@@ -226,12 +260,12 @@ def plain(value: object) -> object:
 
 
 @contextmanager
-def without_gradients() -> Generator[None]:
+def gradients_enabled(enabled: bool) -> Generator[None]:
     """Act as torch does for forward and backward of a function: no block in the graph, but a mode of each op."""
     before = torch.is_grad_enabled()
     set_enabled: Any = torch._C._set_grad_enabled  # pyright: ignore[reportPrivateUsage]
     with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-        set_enabled(False)
+        set_enabled(enabled)
     try:
         yield
     finally:
@@ -239,8 +273,26 @@ def without_gradients() -> Generator[None]:
             set_enabled(before)
 
 
+ONCE_DIFFERENTIABLE = once_differentiable(lambda ctx: None).__code__
+
+
+def backward_of(cls: Any) -> Callable[..., Any]:
+    """Return the method that computes the gradients of a function."""
+    return cls.backward if cls.vjp is Function.vjp else cls.vjp
+
+
+def differentiates_once(cls: Any) -> bool:
+    """True for a backward under `once_differentiable`."""
+    function: Any = backward_of(cls)
+    while function is not None:
+        if getattr(function, "__code__", None) is ONCE_DIFFERENTIABLE:
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
+
+
 def backward(
-    cls: Any, context: Context, results: Sequence[Any], arriving: Mapping[int, Any]
+    cls: Any, context: Context, results: Sequence[Any], arriving: dict[int, torch.Tensor]
 ) -> tuple[Any, ...]:
     """Return the gradients that the backward of a function computes from the gradients of its results."""
 
@@ -249,8 +301,7 @@ def backward(
             return arriving.get(position)
         return torch.zeros_like(result)
 
-    function: Callable[..., Any] = cls.backward if cls.vjp is Function.vjp else cls.vjp
-    left = function(context, *(given(position, result) for position, result in enumerate(results)))
+    left = backward_of(cls)(context, *(given(position, result) for position, result in enumerate(results)))
     return as_tuple(left)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from operator import getitem
 from typing import Any, cast
 
 import torch
@@ -58,7 +59,8 @@ NEW_VALUES = ("aicf_train.update.default", "aicf_train.written.default")
 """The ops whose results become the values of parameters."""
 
 LEAF = "aicf_train.leaf.default"
-"""The op whose result has a gradient."""
+LEAVES = LEAF, "aicf_custom.arriving.default"
+"""The ops whose results are leaves."""
 
 
 def cut_as_torch(exported: ExportedStep) -> ExportedStep:
@@ -237,13 +239,15 @@ class _Run:
         if str(op) == BACKWARD:
             self.asks = True
             self.backwards.expect_same(args[0], self.writes)
-        if str(op) == LEAF:
+        if str(op) == LEAF or (op is ARRIVING and args[2]):
             made_leaf(made)
+        if str(op) == LEAF:
             self.parameters.add(memory_of(made))
         if str(op) in NEW_VALUES:
             self.updated.update(map(memory_of, tensors(made)))
         if op in (ARRIVING, CUSTOM_GRADIENT):
-            self.backwards.ours(op, made, self.values.values(), self.exported.location(node), self.writes)
+            number = args[1 if op is ARRIVING else 4]
+            self.backwards.ours(number, op, made, self.values.values(), self.exported.location(node))
         return made
 
     def _op(self, node: Node, op: Any, args: Any, kwargs: Any) -> Any:
@@ -305,7 +309,7 @@ class _Run:
         value, traced = self.values[node], node.meta.get("tensor_meta")
         if not isinstance(value, torch.Tensor) or not isinstance(traced, TensorMetadata):
             return
-        if str(node.target) == LEAF:
+        if str(node.target) in LEAVES or node.target is getitem:  # a block's results are checked inside of it
             return
         if traced.requires_grad == value.requires_grad:
             return

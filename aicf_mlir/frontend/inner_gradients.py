@@ -118,7 +118,7 @@ class InnerGradients:
             for output in recorded:
                 self.functions.expect_known(output)
                 if create_graph:
-                    self.functions.expect_none(output, location)
+                    self.functions.expect_again(output, location)
             edges = {edge for output in recorded for edge in edges_behind(output)}
             leaves = {id(leaf) for output in recorded for leaf in leaves_of(output)}
             reached = [

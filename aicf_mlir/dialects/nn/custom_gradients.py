@@ -35,6 +35,7 @@ class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterfa
     """The values of `of`, whose gradients flow to `wrt` alone, as the region computes them.
 
     The region takes the gradient of each result, zero if the loss does not depend on it, and yields one of each operand of `wrt`.
+    If it has twice as many arguments, the others are the results: a backward that reads them depends on them.
     It may read any value that exists before this op. Differentiation puts it where the gradients are taken; nothing else runs it.
     Two equal ops stay two, since the gradient of a sum need not be the sum of the gradients.
     """
@@ -69,7 +70,7 @@ class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterfa
         if not isinstance(last, YieldOp):
             raise VerifyException("expected a region that ends with train.yield")
         for what, got, wanted in (
-            ("arguments of the region", block.args, self.of),
+            ("arguments of the region", block.args, [*self.of, *self.of][: max(len(self.of), len(block.args))]),
             ("yielded gradients", last.gradients, self.wrt),
         ):
             types = [tensor_type(value) for value in got], [tensor_type(value) for value in wanted]
@@ -94,7 +95,7 @@ class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterfa
         """The region at the place of `builder`."""
         block = self.gradient.block
         made: dict[SSAValue, SSAValue] = {}
-        for argument, cotangent in zip(block.args, cotangents, strict=True):
+        for argument, cotangent in zip(block.args, [*cotangents, *self.values], strict=False):
             made[argument] = (
                 builder.insert(ConstantOp(0.0, tensor_type(argument))).result
                 if cotangent is None

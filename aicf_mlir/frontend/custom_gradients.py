@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from aicf_mlir.frontend.autograd_graph import leaves_of
+from aicf_mlir.frontend.autograd_graph import edges_behind
 
 _library: Any = torch.library.Library("aicf_custom", "DEF")
-_library.define("arriving(Tensor result, int number, bool is_leaf) -> Tensor")
+_library.define("arriving(Tensor result, int number, bool has_gradient) -> Tensor")
 _library.define(
     "custom_gradient(Tensor[] results, Tensor[] operands, Tensor[] arriving, Tensor[] leaving, int number, bool once)"
     " -> Tensor[]"
@@ -28,6 +28,29 @@ _library.define(
 
 def _empty_like(result: torch.Tensor, *_: Any) -> torch.Tensor:
     return torch.empty_like(result, memory_format=torch.contiguous_format)
+
+
+class _Arriving(torch.autograd.Function):
+    """A value with a gradient, and with a place of its own in torch's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, root: torch.Tensor, *given: Any) -> torch.Tensor:
+        with torch._C._AutoDispatchBelowAutograd():  # pyright: ignore[reportPrivateUsage]
+            return ARRIVING(*given)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        """None: it ends here."""
+        return None, None, None, None
+
+
+ROOT = torch.empty(0, requires_grad=True, device="cpu")
+"""The leaf of each value that arrives."""
+
+
+def _arriving(result: torch.Tensor, number: int, has_gradient: bool) -> torch.Tensor:
+    function: Any = _Arriving
+    return function.apply(ROOT if has_gradient else ROOT.detach(), result, number, has_gradient)
 
 
 def _same(results: Sequence[torch.Tensor], *_: Any) -> list[torch.Tensor]:
@@ -54,15 +77,16 @@ class _Recorded(torch.autograd.Function):
             return None, None, *empty
         if ctx.once:
             error = torch._C._functions.DelayedError(ONCE, len(empty))  # pyright: ignore[reportPrivateUsage]
-            return None, None, *error(*(each.requires_grad_() for each in empty))
+            found = error(*(each.requires_grad_() for each in empty))
+            return None, None, *(found if isinstance(found, tuple) else (found,))
         given = (*cotangents, *ctx.saved_tensors)
         depends: Any = _Depending.apply
-        found: list[torch.Tensor] = []
+        depending: list[torch.Tensor] = []
         for leaving, operand in zip(ctx.leaving, ctx.operands, strict=True):
-            leaves = set(map(id, leaves_of(leaving)))
-            read = [value for each, value in zip(ctx.arriving, given, strict=False) if id(each) in leaves]
-            found.append(depends(operand, leaving, *read))
-        return None, None, *found
+            nodes = {node for node, _ in edges_behind(leaving)}
+            read = [value for each, value in zip(ctx.arriving, given, strict=False) if each.grad_fn in nodes]
+            depending.append(depends(operand, leaving, *read))
+        return None, None, *depending
 
 
 ONCE = b"trying to differentiate twice a function that was marked with @once_differentiable"
@@ -89,7 +113,7 @@ def _recorded(results: Any, operands: Sequence[torch.Tensor], *given: Any) -> li
 
 
 _library.impl("arriving", _empty_like, "CompositeExplicitAutograd")
-_library.impl("arriving", torch.library.fallthrough_kernel, "Autograd")  # it may be made a leaf
+_library.impl("arriving", _arriving, "Autograd")
 _library.impl("custom_gradient", _same, "CompositeExplicitAutograd")
 _library.impl("custom_gradient", _recorded, "Autograd")
 
@@ -101,7 +125,7 @@ _ops: Any = torch.ops.aicf_custom
 
 ARRIVING: Any = _ops.arriving.default
 """The gradient of a result of the function with this number in the step, or after all of these a result that was saved.
-It is a leaf if the backward is traced as it runs with `create_graph`."""
+It has a gradient if the backward is traced as it runs with `create_graph`."""
 CUSTOM_GRADIENT: Any = _ops.custom_gradient.default
 """The results of the function with this number; `leaving` are the gradients of its operands, made of the `arriving` ones;
 `once` if torch refuses to differentiate these."""

@@ -20,13 +20,16 @@ from torch.utils.checkpoint import CheckpointFunction
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import edges_behind
-from aicf_mlir.frontend.batched import made_leaf
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
 BASE: Any = Function.__mro__[1]
 """The class in which `Function.apply` finds the method it calls, however the user has obtained it."""
+
+CHECKPOINT: Any = torch.utils.checkpoint
+AROUND = "_checkpoint_without_reentrant_generator"
+"""What a checkpoint does around its function, to compute it again in a gradient: the step has its values."""
 
 OF_TORCH = ("torch._library", "torch._functorch", "aicf_mlir")
 """Modules whose functions are the gradient of an op; the graph contains the op itself."""
@@ -56,7 +59,9 @@ class Context(FunctionCtx):
         """Replace kept results, and return those that replace them."""
         instead = {id(result): other for result, other in zip(results, by, strict=False)}
         self.to_save = tuple(instead.get(id(each), each) for each in self.to_save)
-        vars(self).update({name: instead[id(each)] for name, each in vars(self).items() if id(each) in instead})
+        vars(self).update(
+            {name: instead[id(each)] for name, each in vars(self).items() if id(each) in instead}
+        )
         return by or results
 
 
@@ -99,11 +104,16 @@ class Functions:
                 return cast(Any, super(BASE, cls)).apply(*args, **kwargs)
             return self._apply(cls, args, kwargs)
 
-        BASE.apply = classmethod(apply)
+        def around(*args: Any, **kwargs: Any) -> Any:
+            return theirs(*args, **kwargs) if get_ident() != thread else iter((None,))
+
+        theirs, BASE.apply = getattr(CHECKPOINT, AROUND), classmethod(apply)
+        setattr(CHECKPOINT, AROUND, around)
         try:
             yield
         finally:
             del BASE.apply
+            setattr(CHECKPOINT, AROUND, theirs)
 
     def _apply(self, cls: Any, args: Sequence[Any], kwargs: Any) -> Any:
         needed = tuple(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
@@ -142,11 +152,10 @@ class Functions:
         arriving: list[torch.Tensor] = []
         leaving: dict[int, torch.Tensor] = {}
         for is_enabled in (False,) if is_once else (True, False):  # as with create_graph, where that can be
-            with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            with gradients_enabled(is_enabled):
                 arriving = [
-                    made_leaf(value) if is_enabled else value
+                    source.call_at(location, ARRIVING, results[n], number, is_enabled)
                     for n in carried * (2 if context.saves(saved) else 1)
-                    for value in [source.call_at(location, ARRIVING, results[n], number, is_enabled)]
                 ]
             saved = context.replaced(saved, arriving[len(carried) :])
             try:
@@ -336,7 +345,8 @@ def gradients(
         if not isinstance(arg, torch.Tensor):
             raise RuntimeError(f"it returned a gradient for the argument {position}, which is no tensor")
         if is_needed:
-            found[position] = source.call_at(location, like, plain(gradient), arg, position)
+            own = gradient if torch.is_grad_enabled() else plain(gradient)
+            found[position] = source.call_at(location, like, own, arg, position)
     return found
 
 

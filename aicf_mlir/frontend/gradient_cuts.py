@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from operator import getitem
 from typing import Any, cast
 
 import torch
@@ -59,8 +58,7 @@ NEW_VALUES = ("aicf_train.update.default", "aicf_train.written.default")
 """The ops whose results become the values of parameters."""
 
 LEAF = "aicf_train.leaf.default"
-LEAVES = LEAF, "aicf_custom.arriving.default"
-"""The ops whose results are leaves."""
+"""The op whose result has a gradient."""
 
 
 def cut_as_torch(exported: ExportedStep) -> ExportedStep:
@@ -239,9 +237,9 @@ class _Run:
         if str(op) == BACKWARD:
             self.asks = True
             self.backwards.expect_same(args[0], self.writes)
-        if str(op) == LEAF or (op is ARRIVING and args[2]):
-            made_leaf(made)
+            self._differentiate(*args)
         if str(op) == LEAF:
+            made_leaf(made)
             self.parameters.add(memory_of(made))
         if str(op) in NEW_VALUES:
             self.updated.update(map(memory_of, tensors(made)))
@@ -249,6 +247,13 @@ class _Run:
             number = args[1 if op is ARRIVING else 4]
             self.backwards.ours(number, op, made, self.values.values(), self.exported.location(node))
         return made
+
+    def _differentiate(self, loss: torch.Tensor, wrt: Sequence[torch.Tensor], retain_graph: bool) -> None:
+        """Let torch take the gradients of a loss: it frees the graph, and raises where it needs one that is freed."""
+        leaves = leaves_of(loss)
+        given = [leaf for leaf in leaves if memory_of(leaf) in self.parameters]
+        is_whole = all(any(leaf is each for each in wrt) for leaf in given)  # no `inputs=` was given
+        torch.autograd.grad(loss, leaves if is_whole else wrt, retain_graph=retain_graph, allow_unused=True)
 
     def _op(self, node: Node, op: Any, args: Any, kwargs: Any) -> Any:
         operands = list(tensors((args, kwargs)))
@@ -309,7 +314,7 @@ class _Run:
         value, traced = self.values[node], node.meta.get("tensor_meta")
         if not isinstance(value, torch.Tensor) or not isinstance(traced, TensorMetadata):
             return
-        if str(node.target) in LEAVES or node.target is getitem:  # a block's results are checked inside of it
+        if str(node.target) == LEAF:
             return
         if traced.requires_grad == value.requires_grad:
             return

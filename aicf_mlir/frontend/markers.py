@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 _library: Any = torch.library.Library("aicf_train", "DEF")
-_library.define("backward(Tensor loss, Tensor[] wrt) -> Tensor[]")
+_library.define("backward(Tensor loss, Tensor[] wrt, bool retain_graph) -> Tensor[]")
 _library.define("update(Tensor[] params, Tensor[] grads) -> Tensor[]")
 _library.define("written(Tensor value, int number) -> Tensor")
 _library.define("leaf(Tensor value, int number) -> Tensor")
@@ -19,7 +19,7 @@ _library.define(
 )
 
 
-def _like_all(_: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _like_all(_: torch.Tensor, tensors: Sequence[torch.Tensor], __: bool) -> list[torch.Tensor]:
     return [torch.empty_like(tensor) for tensor in tensors]
 
 
@@ -101,7 +101,7 @@ INPUT: Any = _ops.input.default
 GRADIENT: Any = _ops.gradient.default
 """The gradients of outputs, times seeds, with respect to any tensors; a graph of them if it is to be created."""
 BACKWARD: Any = _ops.backward.default
-"""The gradients of a loss, one of each tensor."""
+"""The gradients of a loss, one of each tensor; its graph is freed if it is not to be retained."""
 UPDATE: Any = _ops.update.default
 """Parameters after a step of their optimizer, with these gradients."""
 WRITTEN: Any = _ops.written.default

@@ -105,7 +105,11 @@ def r1(m: Any, b: Batch) -> Tensor:
     real = b["real"].detach().requires_grad_(True)
     scores = m(real)
     (found,) = grad(outputs=scores.sum(), inputs=real, create_graph=True)
-    return F.softplus(-scores).mean() + F.softplus(m(b["fake"])).mean() + 5 * found.square().sum([1, 2, 3]).mean()
+    return (
+        F.softplus(-scores).mean()
+        + F.softplus(m(b["fake"])).mean()
+        + 5 * found.square().sum([1, 2, 3]).mean()
+    )
 
 
 def discriminator() -> nn.Module:
@@ -199,7 +203,9 @@ class Tensors(Potential):
         distance = away.norm(dim=-1, keepdim=True)
         unit, one = away / distance, torch.eye(3, dtype=away.dtype)
         zero = torch.zeros_like(unit[:, 0])
-        turned = torch.stack([zero, -unit[:, 2], unit[:, 1], unit[:, 2], zero, -unit[:, 0], -unit[:, 1], unit[:, 0], zero], -1)
+        turned = torch.stack(
+            [zero, -unit[:, 2], unit[:, 1], unit[:, 2], zero, -unit[:, 0], -unit[:, 1], unit[:, 0], zero], -1
+        )
         outer = unit[:, :, None] * unit[:, None, :] - one / 3
         parts = torch.stack([one.expand_as(outer), turned.reshape(-1, 3, 3), outer], 1)
         spread = torch.exp(-2 * (distance - self.centers).square()) * self.kinds(kinds)[second, :8]
@@ -235,7 +241,11 @@ def atoms() -> Batch:
 
 def matched(m: Any, b: Batch) -> Tensor:
     energy, forces, virial = m(b)
-    return (energy - b["energy"]).square() + 10 * F.mse_loss(forces, b["forces"]) + F.mse_loss(virial, b["virial"])
+    return (
+        (energy - b["energy"]).square()
+        + 10 * F.mse_loss(forces, b["forces"])
+        + F.mse_loss(virial, b["virial"])
+    )
 
 
 def hamiltonian(m: Any, b: Batch) -> Tensor:
@@ -355,7 +365,11 @@ class VQVAE(nn.Module):
         else:
             near = self.book[torch.cdist(z, self.book).argmin(1)]
             through = z + (near - z).detach()
-        return F.mse_loss(self.decode(through), x) + F.mse_loss(near, z.detach()) + 0.25 * F.mse_loss(z, near.detach())
+        return (
+            F.mse_loss(self.decode(through), x)
+            + F.mse_loss(near, z.detach())
+            + 0.25 * F.mse_loss(z, near.detach())
+        )
 
 
 states = drawn(state=(ROWS, 4), rate=(ROWS, 4))
@@ -370,9 +384,7 @@ CASES: dict[str, Make] = {
     "MAML": lambda: trained(
         mlp(1, 20, 1), drawn(**dict.fromkeys(("x", "y", "far x", "far y"), (2, ROWS, 1))), maml
     ),
-    "SIREN with normals": lambda: trained(
-        Siren(), drawn(x=(ROWS, 3), n=(ROWS, 3), on=(ROWS, 1)), distances
-    ),
+    "SIREN with normals": lambda: trained(Siren(), drawn(x=(ROWS, 3), n=(ROWS, 3), on=(ROWS, 1)), distances),
     "SchNet": lambda: trained(Potential(), atoms, matched),
     "TensorNet": lambda: trained(Tensors(), atoms, matched),
     "Hamiltonian": lambda: trained(mlp(4, 20, 1), states, hamiltonian),

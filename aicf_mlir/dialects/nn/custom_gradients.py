@@ -70,7 +70,11 @@ class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterfa
         if not isinstance(last, YieldOp):
             raise VerifyException("expected a region that ends with train.yield")
         for what, got, wanted in (
-            ("arguments of the region", block.args, [*self.of, *self.of][: max(len(self.of), len(block.args))]),
+            (
+                "arguments of the region",
+                block.args,
+                [*self.of, *self.of][: max(len(self.of), len(block.args))],
+            ),
             ("yielded gradients", last.gradients, self.wrt),
         ):
             types = [tensor_type(value) for value in got], [tensor_type(value) for value in wanted]

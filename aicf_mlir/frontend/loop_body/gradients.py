@@ -281,7 +281,7 @@ class GradientRecorder(Recorder):
             gradients = super().gradient_of(outputs, wrt, grad_tensors, retain_graph, create_graph=True)
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             if not create_graph:
-                gradients = source.call_at(location, BACKWARD, loss, wrt)
+                gradients = source.call_at(location, BACKWARD, loss, wrt, bool(retain_graph))
             self._given.update(map(id, wrt))
             for param, gradient in zip(wrt, gradients, strict=True):
                 if (before := self.gradient(param)) is None:

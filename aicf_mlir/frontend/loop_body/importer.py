@@ -84,7 +84,7 @@ class LoopImporter(Importer):
             self._values[node] = param  # only its type is needed
             return
         if node.target is BACKWARD:
-            self._values[node] = self._gradients(*cast(tuple[Node, list[Node]], node.args))
+            self._values[node] = self._gradients(*cast(tuple[Node, list[Node]], node.args[:2]))
         elif node.target in (WRITTEN, LEAF):
             self._values[node] = self._leaf(*cast(tuple[Node, int], node.args))
             self._carriers.add(node)

@@ -392,3 +392,25 @@ func.func @custom_gradient(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "
   %loss = nn.sum %p {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
   func.return %loss : tensor<f32>
 }
+
+// -----
+
+// A second argument is the result itself: a gradient of the gradient flows through it. Each derivative of an exponential
+// function is its value.
+// CHECK-LABEL: func.func @differentiated_again
+// CHECK-NOT:     nn.custom_gradient
+// CHECK:         [[FIRST:%[a-z0-9_.]+]] = nn.mul %{{[a-z0-9_]+}}, %raw
+// CHECK:         [[SECOND:%[a-z0-9_.]+]] = nn.mul %{{[a-z0-9_]+}}, %raw
+// CHECK:         func.return %dw, [[SECOND]]
+func.func @differentiated_again(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %raw = nn.exp %w : tensor<f32>
+  %cut = nn.detach %raw : tensor<f32>
+  %y = nn.custom_gradient of(%cut) wrt(%w) : tensor<f32> {
+  ^bb0(%dy: tensor<f32>, %saved: tensor<f32>):
+    %dw = nn.mul %dy, %saved : tensor<f32>
+    train.yield %dw : (tensor<f32>) -> ()
+  }
+  %one = nn.constant {value = 1.0} : tensor<f32>
+  %loss = train.gradient of(%y) seeds(%one) wrt(%w) {create_graph = true} : tensor<f32>
+  func.return %loss : tensor<f32>
+}

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 import torch
 from autograd_functions import FUNCTIONS, Body, Clipped, Forward, OfBuffers, Split, Swish, Tensor
-from in_place_steps import KINDS, Writer, assert_as_torch, batch_of, loss_of
-from torch.autograd import Function
+from in_place_steps import KINDS, Writer, assert_as_torch, batch_of, compiled, in_torch, loss_of
+from torch.autograd import Function, grad
 
 from aicf_mlir import TraceError, compile_step, compile_train_step, trace
 
@@ -30,6 +30,40 @@ def test_several_steps_are_torchs(name: str) -> None:
     step = compile_train_step(model, optimizer, loss_fn=loss_of, example=batch, device="cpu")
     found = step.check(batch, steps=3)
     assert found.equal, str(found)
+
+
+def differentiated_again(body: Body) -> Body:
+    """A loss of the function, of its gradient, and of the gradient of that."""
+
+    def penalised(m: Any, x: Tensor, h: Tensor) -> Tensor:
+        y = body(m, x, h)
+        weights = torch.linspace(0.01, 0.1, y.numel(), dtype=y.dtype).reshape(y.shape)
+        (first,) = grad((weights * y * y).sum(), h, create_graph=True)
+        (second,) = grad(first.sin().sum(), h, create_graph=True, allow_unused=True, materialize_grads=True)
+        return y + first.sin() + second.sin()
+
+    return penalised
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize(
+    "name", [name for name in FUNCTIONS if name not in ("once", "in a reentrant checkpoint")]
+)
+def test_gradients_of_the_gradient_are_torchs(name: str, kind: str) -> None:
+    assert_as_torch(differentiated_again(FUNCTIONS[name]), kind)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_a_backward_that_is_differentiable_once_is_refused_as_in_torch(kind: str) -> None:
+    body, message = (
+        differentiated_again(FUNCTIONS["once"]),
+        "trying to differentiate twice a function that was marked",
+    )
+    with pytest.raises(RuntimeError, match=message):
+        in_torch(Writer(body), batch_of(torch.float64), kind)
+    with pytest.raises(TraceError, match=message):
+        compiled(Writer(body), batch_of(torch.float64), kind)
 
 
 @pytest.mark.parametrize("name", ["straight through", "sparsemax", "in a reentrant checkpoint"])
@@ -130,6 +164,12 @@ REFUSED: dict[str, tuple[Body, str]] = {
     "too few gradients": (
         lambda m, x, h: function_of(lambda ctx, g: g).apply(h, m),
         "cannot be traced: RuntimeError: it returned 1 gradients, expected 2",
+    ),
+    "a backward that records nothing": (
+        differentiated_again(
+            lambda m, x, h: function_of(lambda ctx, g: torch.mul(g, 2, out=torch.zeros_like(g))).apply(h)
+        ),
+        r"of the autograd function 'Doubled' cannot be differentiated again .*: RuntimeError: mul\(\): functions with out",
     ),
     "another shape": (
         lambda m, x, h: function_of(lambda ctx, g: g[0, :2]).apply(h),

@@ -80,20 +80,6 @@ def test_a_parameter_has_a_gradient_where_it_has_one_in_torch() -> None:
     assert len(step.state) == len(expected.state)
 
 
-class Exponential(torch.autograd.Function):
-    """A function whose backward reads its own result."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        y = x.exp()
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, *g: Any) -> torch.Tensor:
-        return g[0] * ctx.saved_tensors[0]
-
-
 def freed(model: Any, b: Batch) -> torch.Tensor:
     x = b["z"].requires_grad_()
     y = model(x).square().sum()
@@ -105,12 +91,6 @@ def freed_inside(model: Any, b: Batch) -> torch.Tensor:
     x = b["z"].requires_grad_()
     y = model(x).square().sum()
     return model(x).sum() + grad(y, x)[0].sum() + grad(y, x)[0].sum()
-
-
-def written_function(model: Any, b: Batch) -> torch.Tensor:
-    x = b["z"].requires_grad_()
-    apply: Any = Exponential.apply
-    return grad(apply(model(x)).sum(), x, create_graph=True)[0].square().mean()
 
 
 def without_seeds(model: Any, b: Batch) -> torch.Tensor:
@@ -150,7 +130,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a leaf whose part is written to": (of_a_base, "changes a detached tensor in place"),
     "freed": (freed, "Trying to backward through the graph a second time"),
     "freed inside": (freed_inside, "Trying to backward through the graph a second time"),
-    "a function's own backward": (written_function, "'Exponential' is differentiated again"),
     "without seeds": (without_seeds, r"needs grad_outputs for an output of shape \[6, 1\]"),
     "of another tensor": (of_another, "is not used in what is differentiated"),
     "of a tensor without a gradient": (of_none, "does not require grad"),
@@ -223,6 +202,39 @@ def test_a_failed_trace_leaves_no_level_of_vmap() -> None:
     with pytest.raises(TraceError):
         compiled(inner_gradient_cases.tanh_net().double(), loss, a_batch())
     torch.rand(2)  # refused inside of vmap
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_loop_body_may_differentiate_a_loss_twice_if_it_retains_the_graph(retain: bool) -> None:
+    def world() -> tuple[torch.nn.Module, Any]:
+        model = model_of("R1")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+        def body(b: Batch) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(b["z"]).square().mean()
+            loss.backward(retain_graph=retain)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return model, body
+
+    (ours, body), (theirs, reference) = world(), world()
+    if not retain:
+        for run in (
+            lambda: reference(a_batch()),
+            lambda: compile_step(body, example=[a_batch()], device="cpu"),
+        ):
+            with pytest.raises(
+                (RuntimeError, TraceError), match="Trying to backward through the graph a second time"
+            ):
+                run()
+        return
+    compile_step(body, example=[a_batch()], device="cpu")(a_batch())
+    reference(a_batch())
+    for (key, got), wanted in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert_near(got.detach(), wanted.detach(), TOLERANCE, key)
 
 
 def test_a_loop_body_may_call_backward_with_create_graph() -> None:

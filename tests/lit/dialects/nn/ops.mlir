@@ -147,7 +147,7 @@
 // CHECK: %finite = nn.check_finite %bare, %s, %x {code = 3} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
 %finite = nn.check_finite %bare, %s, %x {code = 3} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
 
-// A gradient that is written down; the region reads values that are there before the op
+// A gradient that is written down; the region reads values that are there before the op, and results as its last arguments
 // CHECK: %straight = nn.custom_gradient of(%x) wrt(%x) : tensor<4x8xf32> {
 // CHECK-NEXT: ^bb0(%dx: tensor<4x8xf32>):
 // CHECK-NEXT:   %scaled = nn.mul %dx, %x : tensor<4x8xf32>

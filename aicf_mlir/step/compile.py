@@ -92,6 +92,7 @@ def compile_eval_step(
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
     name: str = "eval",
+    keep_gradients: bool = False,
     meta: Sequence[str] = (),
     seed: int | None = None,
     further_sizes: int = 0,
@@ -101,7 +102,8 @@ def compile_eval_step(
     lock: str | os.PathLike[str] | None = None,
     memory_limit: int | None = None,
 ) -> CompiledEvalStep:
-    """Compile the loss of `model` alone: the step computes it and trains nothing.
+    """Compile the loss of `model` alone: the step computes it and trains nothing. With `keep_gradients=True` it leaves the
+    gradients as `p.grad`, for an optimizer that asks for the loss several times in a step, such as LBFGS.
 
     The options have the same meaning as for `compile_train_step`. The model's mode counts: call `model.eval()` first,
     and before each call.

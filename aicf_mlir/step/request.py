@@ -11,10 +11,12 @@ from typing import Any, Self, TypeVar, cast
 import torch
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, ParamGroup, parse_groups
 from aicf_mlir.dialects.train import GradientOp
+from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.model import check_dtype, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
@@ -28,6 +30,7 @@ from aicf_mlir.runtime.devices import usable_device
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
 from aicf_mlir.runtime.program import Program, load_program
 from aicf_mlir.stages import STAGE_NAMES, Snapshots, make_context, run_stages
+from aicf_mlir.step.options.gradients import KeptGradients
 from aicf_mlir.step.options.lock import Locked
 from aicf_mlir.step.options.meta import HostNumbers
 from aicf_mlir.step.options.metrics import GatheredMetrics
@@ -222,9 +225,14 @@ class Request:
         target, options = _C.target_of(device), self.passes(device)
         stages, context = Snapshots(STAGE_NAMES[-1]), make_context()
         first = "nn"
-        if not self.trains:  # lowered unchanged: neither differentiated nor updated
+        if not self.trains:  # lowered without an update
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)
-            if any(isinstance(op, GradientOp) for op in traced.module.walk()):
+            if self.effect(KeptGradients).are_kept:
+                try:
+                    run_passes(context, traced.module, parse_passes("autodiff"))
+                except PassFailedException as error:
+                    raise TraceError(f"{self.name}: keep_gradients: {error}") from error
+            elif any(isinstance(op, GradientOp) for op in traced.module.walk()):
                 run_passes(context, traced.module, parse_passes("autodiff{inner}"))
             first = "lowered"
         run_stages(traced.module, context, target=target, first=first, after_each=stages, options=options)

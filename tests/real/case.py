@@ -25,6 +25,8 @@ class Work:
     loss: Loss | None = None
     body: Callable[[Batch], torch.Tensor] | None = None
     """The whole body of a loop; returns the loss that it has called `backward()` on last."""
+    evaluates: bool = False
+    """Whether the optimizer asks for the loss itself, several times in a step: its closure is the compiled evaluation."""
     draws: bool = False
     """Whether the step draws random numbers: AICF's are others than torch's, so that only two runs of AICF can be compared."""
     low: bool = False

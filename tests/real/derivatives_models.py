@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,14 +14,14 @@ from torch import Tensor, nn
 from torch.autograd import grad
 from torch.func import functional_call, hessian, jacrev, vmap
 
-from tests.real.case import Batch, Make, Work, adamw, looped, trained
+from tests.real.case import Batch, Make, Work, looped, trained
 
 ROWS = 16
 
 
 def mlp(*widths: int, middle: type[nn.Module] = nn.Tanh) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for first, last in zip(widths, widths[1:], strict=False):
+    for first, last in pairwise(widths):
         layers += [nn.Linear(first, last), middle()]
     return nn.Sequential(*layers[:-1])
 
@@ -46,6 +48,12 @@ def burgers(m: Any, b: Batch) -> Tensor:
     start = m(torch.cat([x, torch.zeros_like(t)], 1)) + torch.sin(math.pi * x)
     edges = torch.cat([m(torch.cat([torch.full_like(t, side), t], 1)) for side in (-1.0, 1.0)])
     return residual.square().mean() + start.square().mean() + edges.square().mean()
+
+
+def burgers_by_lbfgs() -> Work:
+    work = solved(burgers)()
+    lbfgs = torch.optim.LBFGS(work.model.parameters(), max_iter=5, line_search_fn="strong_wolfe")
+    return replace(work, evaluates=True, optimizers=(lbfgs,))
 
 
 def navier_stokes(m: Any, b: Batch) -> Tensor:
@@ -376,6 +384,7 @@ states = drawn(state=(ROWS, 4), rate=(ROWS, 4))
 
 CASES: dict[str, Make] = {
     "Burgers": solved(burgers),
+    "Burgers, LBFGS": burgers_by_lbfgs,
     "Navier-Stokes": solved(navier_stokes, outputs=2, inputs=3),
     "KdV": solved(kdv),
     "deep Ritz": solved(deep_ritz),

@@ -7,12 +7,12 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from aicf_mlir import AicfError, compile_step, compile_train_step
+from aicf_mlir import AicfError, compile_eval_step, compile_step, compile_train_step
 from tests.real.case import Batch, Make, Work
 from tests.real.judge import Run, excess, moved, state
 
@@ -104,10 +104,18 @@ def eager_step(work: Work) -> Callable[[Batch], torch.Tensor]:
         if work.body is not None:
             return work.body(batch)
         assert work.loss is not None
-        for optimizer in work.optimizers:
-            optimizer.zero_grad()
-        loss = work.loss(work.model, batch)
-        loss.backward()
+        loss_of = work.loss
+
+        def closure() -> torch.Tensor:
+            for optimizer in work.optimizers:
+                optimizer.zero_grad()
+            loss = loss_of(work.model, {name: tensor.detach() for name, tensor in batch.items()})
+            loss.backward()
+            return loss
+
+        if work.evaluates:
+            return work.optimizers[0].step(closure)  # type: ignore[arg-type]
+        loss = closure()
         for optimizer in work.optimizers:
             optimizer.step()
         return loss
@@ -119,6 +127,12 @@ def compiled(make: Make, device: str = "cpu") -> Run:
     """AICF's training: `STEPS` steps, a capture and a replay of the last batch."""
     work = seeded(make, device)
     example = batches(work)[0]
+    if work.evaluates:
+        evaluation = compile_eval_step(
+            work.model, loss_fn=work.loss, example=example, device=device, keep_gradients=True
+        )
+        driven: Any = work.optimizers[0].step
+        return trained(work, lambda batch: driven(lambda: evaluation.eval_step(batch)), None)
     if work.body is not None:
         step = compile_step(work.body, example=example, device=device)
     else:

@@ -109,7 +109,9 @@ def trace_optimizer(
     if demanded := demanded_by_step(optimizer):
         raise trace_error(
             f"{type(optimizer).__name__}.step demands {demanded!r}, as optimizers do that compute the loss several times in a"
-            " step; a compiled step computes it once: take an optimizer whose step() needs no argument",
+            " step; a compiled step computes it once: compile the loss with its gradients,"
+            " step = compile_eval_step(model, …, keep_gradients=True), and call"
+            f" {type(optimizer).__name__}.step(lambda: step.eval_step(batch))",
             fallback,
         )
     params = [p for group in optimizer.param_groups for p in group["params"] if p in names]

@@ -113,9 +113,9 @@ OPTIONS: tuple[Option, ...] = (
         False,
         """Keeps every gradient readable after a step: as `step.gradients`, and as `p.grad`, a copy. An optimizer or a
         `clip_grad_norm_` that you call yourself finds it there. With clipping these are the clipped gradients. Otherwise
-        a step leaves no `p.grad`.""",
+        a step leaves no `p.grad`. An evaluation step with gradients is a closure for `torch.optim.LBFGS`.""",
         KeptGradients,
-        TRAINING,
+        NOT_IN_LOOPS,
         ("gradients",),
     ),
     Option(

@@ -286,10 +286,12 @@ def batch_norm(call: Call) -> Value:
     rstd = call.emit.insert(CLASSES["rsqrt"](call.emit.insert(CLASSES["add"](variance, eps))))
     away = call.emit.insert(CLASSES["sub"](x, mean))
     y = affine(call, call.emit.insert(CLASSES["mul"](away, rstd)), dtype)
-    statistics = [call.emit.reshape(value, shape[1:2]) for value in (mean, rstd)]
+    statistics = [
+        call.emit.insert(nn.DetachOp(call.emit.reshape(value, shape[1:2]))) for value in (mean, rstd)
+    ]
     values = (y, *statistics, *running)
     return tuple(
-        call.emit.cast(value, like.dtype) if like.numel() else None
+        call.emit.cast(value, like.dtype) if like.numel() else torch.zeros(like.shape, device="cpu")
         for value, like in zip(values, call.expected, strict=False)
     )
 

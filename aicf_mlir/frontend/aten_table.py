@@ -18,6 +18,7 @@ from aicf_mlir.frontend import (
     aten_recurrent,
     aten_reductions,
     aten_running,
+    aten_sampling,
     aten_scattered,
     aten_windows,
 )
@@ -226,6 +227,7 @@ TABLE: dict[str, AtenRule] = {
     **REARRANGING,
     **aten_recurrent.ROWS,
     **aten_windows.ROWS,
+    **aten_sampling.ROWS,
     **rows(attention, "scaled_dot_product_attention.default"),
     **rows(safe_softmax_row, "_safe_softmax.default"),
     **rows(linear, "linear.default"),

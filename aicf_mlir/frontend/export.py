@@ -33,6 +33,7 @@ from aicf_mlir.frontend.mask_hints import without_mask_hints
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.recorder import Recorder, value_read
+from aicf_mlir.frontend.restated import restated
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.frontend.step_module import StepModule
 from aicf_mlir.frontend.structure import Structure
@@ -199,6 +200,7 @@ def _program(
         with (
             quiet(),
             without_mask_hints(),
+            restated(),
             levels_restored(),
             typed_by_autocast(),
             grad_modes.noted(),
@@ -254,6 +256,7 @@ def _without_graph(
     with (
         quiet(),
         without_mask_hints(),
+        restated(),
         _attributes_restored(step),
         step.held.once(),
         torch.enable_grad(),

@@ -1,6 +1,7 @@
 """Steps made of PyTorch's own samples of its ops: `OpInfo` of torch.testing, each sample one small model.
 
-The tensors that a sample differentiates are the parameters of the model, the others are entries of the batch. The loss
+`ModuleInfo`'s modules too. The tensors that a sample differentiates are the parameters of the model, those that it writes to its
+buffers, the others are entries of the batch. The loss
 is a projection of everything the op returns on fixed random numbers, times one more parameter, so that an op
 without a gradient has a step too.
 """
@@ -37,7 +38,6 @@ class Slot:
     """Where a tensor stood in the arguments of a sample."""
 
     name: str
-    trained: bool
 
 
 class Applied(torch.nn.Module):
@@ -55,16 +55,19 @@ class Applied(torch.nn.Module):
             if not isinstance(leaf, torch.Tensor):
                 self.leaves.append(leaf)
                 continue
-            trained = leaf.requires_grad and leaf.is_floating_point()
             name = f"a{number}"
-            self.leaves.append(Slot(name, trained))
+            self.leaves.append(Slot(name))
             value = leaf.detach().clone()
-            if trained:
+            if leaf.requires_grad and leaf.is_floating_point():
                 self.register_parameter(name, torch.nn.Parameter(value))
             else:
                 self.batch[name] = value
+        given = {name: value.clone() for name, value in self.batch.items()}
         with torch.no_grad():
             results = tensors_of(self(self.batch))
+        for name in [name for name, value in self.batch.items() if not torch.equal(value, given[name])]:
+            self.register_buffer(name, given[name])  # the op writes to it, as to running statistics
+            del self.batch[name]
         self.size = 0.0
         """The sum of the absolute values of what the loss adds up."""
         random = torch.Generator().manual_seed(3)
@@ -81,9 +84,9 @@ class Applied(torch.nn.Module):
         values = [
             leaf
             if not isinstance(leaf, Slot)
-            else getattr(self, leaf.name)
-            if leaf.trained
             else batch[leaf.name]
+            if leaf.name in batch
+            else getattr(self, leaf.name)
             for leaf in self.leaves
         ]
         first, args, kwargs = pytree.tree_unflatten(values, self.spec)
@@ -125,7 +128,7 @@ def loss(model: Applied, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 Trail = dict[str, torch.Tensor]
-"""Loss and gradients of each step, by name."""
+"""Loss, gradients and buffers of each step, by name."""
 
 
 def in_torch(model: Applied) -> Trail:
@@ -140,7 +143,9 @@ def in_torch(model: Applied) -> Trail:
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 seen[f"{step} d{name}"] = parameter.grad.clone()
-        if any(bool((part.abs() > FAR / RATE).any() | ~part.isfinite().all()) for part in seen.values()):
+        far = any(bool((part.abs() > FAR / RATE).any() | ~part.isfinite().all()) for part in seen.values())
+        seen |= {f"{step} {name}": buffer.clone() for name, buffer in model.named_buffers()}
+        if far:
             break
         optimizer.step()
     return seen
@@ -159,6 +164,7 @@ def in_aicf(model: Applied, device: str) -> Trail:
         seen[f"{number} loss"] = step.train_step(batch).detach().cpu().clone()
         for name, gradient in step.gradients.items():
             seen[f"{number} d{name}"] = gradient.detach().cpu().clone()
+        seen |= {f"{number} {name}": buffer.cpu().clone() for name, buffer in model.named_buffers()}
     step.close()
     return seen
 
@@ -227,6 +233,32 @@ def samples(info: Any, dtype: torch.dtype) -> Iterator[Any]:
     yield from info.sample_inputs(
         "cpu", dtype, requires_grad=dtype.is_floating_point and info.supports_autograd
     )
+
+
+@functools.cache
+def module_infos() -> dict[str, Any]:
+    """The entries of `module_db` by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_modules import module_db
+
+    return {info.name: info for info in module_db}
+
+
+def modules(info: Any, dtype: torch.dtype) -> Iterator[tuple[torch.nn.Module, Any]]:
+    """Each module of an entry in training mode, with a sample of its arguments, always the same."""
+    from torch.testing._internal.opinfo.core import SampleInput
+
+    torch.manual_seed(0)
+    given = {"device": "cpu", "dtype": dtype, "requires_grad": dtype.is_floating_point, "training": True}
+    for each in info.module_inputs_func(info, **given):
+        made, forward = each.constructor_input, each.forward_input
+        module = info.module_cls(*made.args, **made.kwargs).to(dtype)
+        if info.is_lazy:
+            module(*forward.args, **forward.kwargs)
+        first, *rest = (*forward.args, *forward.kwargs.values())[: max(1, len(forward.args))]
+        others = forward.kwargs if forward.args else dict(list(forward.kwargs.items())[1:])
+        yield module, SampleInput(first, args=tuple(rest), kwargs=others)
 
 
 class Draws(TorchDispatchMode):

@@ -7,13 +7,14 @@ some ops runs, others with another `--seed`.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from opinfo import Outcome, differences, infos, samples, tried
+from opinfo import Outcome, differences, infos, module_infos, modules, samples, tried
 
 NAMES = (Path(__file__).parent / "opinfo_names.txt").read_text().split()
 """Ops of which some sample compiles, found by trying them all; without those of `UNDEFINED`."""
@@ -39,6 +40,35 @@ MENDED = (
     ("unfold_copy", "", 0),
 )
 """Samples that were wrong, or failed by an error of another kind: name, variant, number."""
+
+IMAGES = (
+    *(
+        "conv",
+        "pool",
+        "interpolate",
+        "upsample",
+        "grid_sampl",
+        "unfold",
+        "functional.pad",
+        "constant_pad",
+        "norm",
+    ),
+    *("pixel_", "channel_shuffle"),
+)
+"""Parts of the names of ops on images."""
+
+REASONS = (
+    r"has no elements: its shape is",
+    r"the step changes the batch entry '\w+' in place",
+    r"aten\.(max_pool2d_with_indices_backward|_batch_norm_with_update_functional)\.default.* is not supported",
+    r"aten\._ctc_loss|Ctc_loss",
+    r"_linear_cross_entropy_batch_chunked",
+    r"complex(64|128)|ComplexDouble|ComplexFloat",
+)
+"""Why modules, and ops on images, are refused."""
+
+PARTS = 12
+"""So many tests have these ops, or modules, between them."""
 
 LARGEST = 400
 """Samples of one op that are looked at."""
@@ -93,6 +123,50 @@ def test_samples_are_right_or_refused(chosen: str, request: pytest.FixtureReques
 def test_what_was_wrong_is_mended(name: str, variant: str, number: int) -> None:
     outcome = run(name, variant, number)
     assert outcome.kind == ("refused" if name == "std" else "right"), outcome
+
+
+def images() -> list[str]:
+    """Ops on images, by name."""
+    others = ("linalg", "log_", "masked.", "renorm", "norm")
+    return [
+        name
+        for name in sorted(infos())
+        if any(part in name for part in IMAGES) and not name.startswith(others) and name not in UNDEFINED
+    ]
+
+
+def expect_known(label: str, outcome: Outcome) -> None:
+    """Right, or refused for one of the `REASONS`."""
+    assert outcome.kind not in ("wrong", "error"), f"{label}: {outcome}"
+    if outcome.kind == "refused":
+        assert any(re.search(reason, outcome.text) for reason in REASONS), f"{label}: {outcome.text}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.sample(3)
+def test_ops_on_images_are_refused_for_known_reasons_alone(
+    part: int, dtype: torch.dtype, request: pytest.FixtureRequest
+) -> None:
+    count = 12 if request.config.getoption("--campaign") else 1
+    for name in images()[part::PARTS]:
+        for info in infos()[name]:
+            found = list(samples(info, dtype))
+            for number, sample in spread(found, count, int(request.config.getoption("--seed"))):
+                expect_known(f"{name} {info.variant_test_name!r} {number}", tried(info.op, sample, dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.sample(3)
+def test_modules_are_refused_for_known_reasons_alone(
+    part: int, dtype: torch.dtype, request: pytest.FixtureRequest
+) -> None:
+    count = LARGEST if request.config.getoption("--campaign") else 1
+    for name in sorted(module_infos())[part::PARTS]:
+        found = list(modules(module_infos()[name], dtype))
+        for number, (module, sample) in spread(found, count, int(request.config.getoption("--seed"))):
+            expect_known(f"{name} {number} {module}", tried(module, sample, dtype))
 
 
 TRAINED = ("add", "cumsum", "matmul", "nn.functional.layer_norm", "softmax", "sum", "where")

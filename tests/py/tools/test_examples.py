@@ -35,14 +35,20 @@ def test_char_gpt(device: str) -> None:
     assert re.search(r"^--- 'A class ' goes on ---\nA class ", run.stdout, re.MULTILINE)
 
 
+def example(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture
 def char_gpt(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example without what sets the two apart: no dropout, and a norm that no gradient reaches."""
-    spec = importlib.util.spec_from_file_location("char_gpt", EXAMPLES / "char_gpt.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "char_gpt", module)
-    spec.loader.exec_module(module)
+    module = example("char_gpt", monkeypatch)
     monkeypatch.setattr(module, "DROPOUT", 0.0)
     monkeypatch.setattr(module, "CLIP", math.inf)
     return module
@@ -73,3 +79,47 @@ def test_the_schedule_of_char_gpt(char_gpt: ModuleType) -> None:
     assert rates[5] == pytest.approx(1.0)
     assert rates[5:] == sorted(rates[5:], reverse=True)
     assert rates[-1] == pytest.approx(0.1, abs=1e-3)
+
+
+def test_cifar(device: str, tmp_path: Path) -> None:
+    plot = tmp_path / "losses.svg"
+    command = [
+        sys.executable,
+        str(EXAMPLES / "cifar.py"),
+        "--device",
+        device,
+        "--epochs",
+        "2",
+        "--plot",
+        str(plot),
+    ]
+    run = children.run(command)
+    assert run.returncode == 0, run.stderr
+    epochs = re.findall(r"^epoch +\d  loss ([\d.]+)  held-out accuracy +([\d.]+)%$", run.stdout, re.MULTILINE)
+    assert len(epochs) == 2 and float(epochs[1][0]) < float(epochs[0][0]) - 0.3, run.stdout
+    assert float(epochs[1][1]) > 50, "chance finds one of ten"
+    assert len(re.findall(r"train  step +\d+/44  loss ", run.stderr)) == 8
+    points = re.findall(r'points="([^"]+)"', plot.read_text())
+    assert len(points) == 1 and len(points[0].split()) == 44
+
+
+def test_cifar_without_chance_is_torch(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cifar = example("cifar", monkeypatch)
+    monkeypatch.setattr(cifar, "changed", lambda x: x)
+    torch.manual_seed(0)
+    data, held_out = cifar.load(torch.device(device))
+    data = {name: value[: 4 * cifar.BATCH] for name, value in data.items()}
+    ours = cifar.ResNet9(4).to(device)
+    theirs = copy.deepcopy(ours)
+    _, losses = cifar.train(ours, data, held_out, 1)
+    optimizer = torch.optim.SGD(
+        theirs.parameters(), lr=cifar.RATE, momentum=cifar.MOMENTUM, weight_decay=cifar.DECAY, nesterov=True
+    )
+    scheduler = cifar.OneCycleLR(optimizer, cifar.RATE, total_steps=4, cycle_momentum=False)
+    for batch, loss in zip(cifar.batches(data, 1), losses, strict=True):
+        optimizer.zero_grad()
+        expected = cifar.loss_of(theirs, batch)
+        expected.backward()
+        optimizer.step()
+        scheduler.step()
+        assert loss == pytest.approx(expected.item(), abs=2e-3)

@@ -465,6 +465,9 @@ def device_count(kind: str = "cuda") -> int: ...
 def target_of(device: str) -> str:
     """The target of plans for a device, "cpu" or "cuda:0": "cpu", "sm_90", or "sm_90+cublaslt+cudnn"."""
 
+def find_libraries_in(folders: Sequence[str]) -> None:
+    """Folders in which libraries for a GPU are looked for, before the loader's own; for the first use of each."""
+
 def libraries() -> list[tuple[str, str, int]]:
     """Each library that a target may name: its name there, its name in a sentence, its version; 0 if it is not found here."""
 

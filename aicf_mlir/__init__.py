@@ -42,6 +42,7 @@ from aicf_mlir.errors import (
 from aicf_mlir.host.garbage import collector_off
 from aicf_mlir.machine import environment
 from aicf_mlir.machine.cpu_kernels import load_cpu_kernels
+from aicf_mlir.machine.libraries import folders_of_libraries
 from aicf_mlir.op_call import OpKind, op_call
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ def __dir__() -> list[str]:
 try:
     environment.check()
     load_cpu_kernels()
+    _C.find_libraries_in(folders_of_libraries())
 except SettingError as error:
     tool_process.refuse(error)
     raise

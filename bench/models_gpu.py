@@ -4,10 +4,10 @@
     python bench/models_gpu.py --json FILE --profiles FOLDER    # all that was measured; AICF launch by launch
     python bench/models_gpu.py --device cpu --tiny              # sizes of a few elements: whether everything runs
 
-A row is a model of `models.py` or `other_models.py`, AdamW and its default sizes; the rows are listed by --help. "bf16" rows
-compute under torch.autocast. All contenders begin with the same weights and see one batch; their losses after ten steps are
-compared, those of a row with dropout roughly. Each measurement is the median of five windows, synchronised at both ends, in a
-process of its own with a time limit; contenders take turns row by row, and what no longer fits into the budget of seconds is
+A row is a model of `models.py`, `other_models.py` or `image_models.py`, AdamW and its default sizes; the rows are listed by
+--help. "bf16" rows compute under torch.autocast. All contenders begin with the same weights and see one batch; their losses
+after ten steps are compared, those of a row with dropout roughly. Each measurement is the median of five windows, synchronised
+at both ends, in a process of its own with a time limit; contenders take turns row by row, and what no longer fits into the budget of seconds is
 skipped, which a line says. The table comes last: microseconds a step, how far AICF's loss is from the peers', the most memory.
 The exit status is 1 where AICF failed or trained something else than its peers.
 """
@@ -25,7 +25,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import image_models as im
 import models as m
 import other_models as o
 import torch
@@ -57,6 +59,8 @@ class Row:
     clip: float | None = None
     drawn: bool = False
     """True if the model draws masks: contenders see other ones."""
+    images: bool = False
+    """True if torch convolves with channels last, and chooses its algorithms by trial."""
 
     def of(self, tiny: bool) -> Case:
         return self.case(**{**self.sizes, **(self.tiny if tiny else {})})
@@ -138,6 +142,22 @@ def gnn(nodes: int, edges: int, features: int, width: int, classes: int) -> Case
     return Case(partial(o.Sage, features, width, classes), graph, o.node_loss)
 
 
+def pictures(
+    model: Callable[..., nn.Module], batch: int, classes: int, channels: int, size: int, **sizes: Any
+) -> Case:
+    made = partial(model, **({} if classes == 1 else {"classes": classes}), **sizes)
+    loss = im.pixel_loss if classes == 1 else m.class_loss
+    return Case(made, partial(im.images, batch, channels, size, classes), loss)
+
+
+def image_row(
+    model: Callable[..., nn.Module], sizes: Mapping[str, Any], tiny: Mapping[str, Any], **given: Any
+) -> Row:
+    """A row of images in bf16; 3 channels and 1000 classes unless it says otherwise."""
+    plain = {"channels": 3, "classes": 1000}
+    return Row(partial(pictures, model), {**plain, **sizes}, tiny, "bf16", images=True, **given)
+
+
 GPT2 = {"batch": 32, "time": 1024, "classes": 50304, "width": 768, "heads": 12, "layers": 12}
 WORDS = {"batch": 2, "time": 8, "classes": 40, "width": 16, "heads": 2, "layers": 1}
 LLAMA = {
@@ -178,6 +198,36 @@ ROWS: Mapping[str, Row] = {
     "tab": Row(partial(tabular, o.Tabular), TABLE, {"batch": 8, "features": 5, "width": 8, "layers": 1}, "bf16"),
     "tabm": Row(partial(tabular, o.TabM), {**TABLE, "members": 32, "layers": 3},
                 {"batch": 8, "features": 5, "width": 8, "layers": 1, "members": 2}, "bf16"),
+    **{
+        f"nature:{batch}": image_row(
+            lambda classes: im.Nature(classes), {"batch": batch, "channels": 4, "size": 84, "classes": 6}, {"batch": 2}
+        )
+        for batch in (32, 256)
+    },
+    **{
+        f"resnet18:{batch}": image_row(
+            partial(im.resnet, im.Basic, small=True),
+            {"batch": batch, "size": 32, "classes": 10, "depths": (2, 2, 2, 2)},
+            {"batch": 2, "size": 8, "depths": (1, 1), "width": 4},
+        )
+        for batch in (64, 512)
+    },
+    **{
+        f"resnet50:{batch}": image_row(
+            partial(im.resnet, im.Bottleneck, small=False),
+            {"batch": batch, "size": 224, "depths": (3, 4, 6, 3)},
+            {"batch": 2, "size": 16, "depths": (1, 1), "width": 4, "classes": 5},
+        )
+        for batch in (32, 128)
+    },
+    "mobilenet:128": image_row(im.mobile, {"batch": 128, "size": 224}, {"batch": 2, "size": 16, "rows": 2, "classes": 5}),
+    "convnext:64": image_row(
+        im.convnext, {"batch": 64, "size": 224}, {"batch": 2, "size": 16, "depths": (1, 1), "width": 8, "classes": 5}
+    ),
+    "unet:32": image_row(
+        im.Unet, {"batch": 32, "size": 128, "width": 32, "levels": 4, "classes": 1},
+        {"batch": 2, "size": 8, "width": 4, "levels": 2},
+    ),
     "gnn": Row(gnn, {"nodes": 100_000, "edges": 1_000_000, "features": 64, "width": 64, "classes": 40},
                {"nodes": 10, "edges": 30, "features": 4, "width": 8}),
 }  # fmt: skip
@@ -216,6 +266,10 @@ def loss_of(row: Row, case: Case, device: str) -> Callable[[nn.Module, Batch], T
 def torch_step(row: Row, options: argparse.Namespace, compiled: bool, **given: bool) -> Step:
     """A step as it is written in torch."""
     case, model, batches = placed(row, options)
+    if row.images:
+        torch.backends.cudnn.benchmark = True
+        model = model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        batches = [{**batch, "x": batch["x"].to(memory_format=torch.channels_last)} for batch in batches]
     wrap: m.Wrap = partial(torch.compile, fullgraph=True) if compiled else lambda f: f
     if case.body is not None:
         body = case.body(model, partial(optimizer_of, **given), wrap)

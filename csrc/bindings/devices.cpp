@@ -1,6 +1,7 @@
 #include "bindings/bindings.h"
 #include "device/buffer.h"
 #include "device/libraries/found.h"
+#include "device/libraries/open.h"
 #include "device/pool.h"
 #include "kernels/common/cpu_blas.h"
 #include "runtime/cpu_level.h"
@@ -27,6 +28,7 @@ void bind_devices(py::module_& m) {
   m.def(
       "target_of", [](const std::string& device) { return device_named(device).target().str(); },
       py::arg("device"));
+  m.def("find_libraries_in", &find_libraries_in, py::arg("folders"));
   m.def("libraries", [] {
     std::vector<std::tuple<std::string, std::string, size_t>> rows;
     for (const LibraryRow& row : kLibraries)

@@ -65,7 +65,9 @@ class Padding:
         shape = (*batch, wide_m, wide_n)
         element = element_type(op.results[0])
         bias = added_bias(op)
-        made: list[Operation] = [kernel.GemmOp.launch([left, right], [TensorType(element, shape)], **op.attrs)]
+        made: list[Operation] = [
+            kernel.GemmOp.launch([left, right], [TensorType(element, shape)], **op.attrs)
+        ]
         if bias is not None:
             given = self.padded(bias.operands[1], (wide_n,))
             made.append(kernel.BiasAddOp.launch([made[-1].results[0], given], [made[-1].results[0].type]))

@@ -60,7 +60,10 @@ def is_short(member: LoopMember) -> bool:
         and prod(member.kept) >= MANY
         and all(member.narrow)
         and len(member.body.lines) <= LONGEST
-        and not any(line.op == COLUMN_SUM or line.type == "i1" and line.op in REDUCTIONS for line in member.body.lines)
+        and not any(
+            line.op == COLUMN_SUM or (line.type == "i1" and line.op in REDUCTIONS)
+            for line in member.body.lines
+        )
         and not any(shares_block(value.type) for value in member.results)
     )
 
@@ -100,7 +103,9 @@ def write(member: LoopMember, bodies: Bodies) -> None:
     Rewriter.replace_op(anchor, [], values)
 
 
-def written_out(member: LoopMember, points: Sequence[tuple[int, ...]]) -> tuple[Body, list[tuple[int, tuple[int, ...]]]]:
+def written_out(
+    member: LoopMember, points: Sequence[tuple[int, ...]]
+) -> tuple[Body, list[tuple[int, tuple[int, ...]]]]:
     """The body of the map, and for each of its arguments the operand and the place in the row that it is."""
     body, rank = member.body, len(member.kept)
     places = list(arguments(member, points))

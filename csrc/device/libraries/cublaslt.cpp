@@ -2,20 +2,12 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <optional>
+
+#include "device/libraries/open.h"
 
 namespace aicf::cublaslt {
 namespace {
-
-constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
-
-void* open() {
-  for (const int how : {RTLD_NOLOAD, 0})
-    for (const char* name : kNames)
-      if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL | how)) return library;
-  return nullptr;
-}
 
 // False where the library lacks the function.
 template <class Function>
@@ -25,9 +17,7 @@ bool find(void* library, const char* name, Function** out) {
 }
 
 std::optional<Library> load() {
-  const char* wanted = std::getenv("AICF_CUBLASLT");
-  if (wanted && std::string(wanted) == "0") return std::nullopt;
-  void* opened = open();
+  void* opened = open_library({"libcublasLt.so.13", "libcublasLt.so.12"}, "AICF_CUBLASLT");
   if (!opened) return std::nullopt;
   Library lib{};
   const bool whole =

@@ -54,8 +54,7 @@ struct Library {
                   Object d_layout, const Algorithm*, void* workspace, size_t workspace_bytes, void* stream);
 };
 
-// The one that this process has loaded, as torch for CUDA does, else the one that the loader finds; null
-// without one, and where the environment says AICF_CUBLASLT=0. The same for as long as the process lives.
+// Found as open.h says; null without one. The same for as long as the process lives.
 const Library* library();
 inline bool available() { return library() != nullptr; }
 constexpr const char* kMissing =

@@ -2,15 +2,14 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
 
+#include "device/libraries/open.h"
+
 namespace aicf::cudnn {
 namespace {
-
-constexpr const char* kName = "libcudnn.so.9";
 
 // False where the library lacks the function.
 template <class Function>
@@ -20,11 +19,7 @@ bool find(void* library, const char* name, Function** out) {
 }
 
 std::optional<Library> load() {
-  const char* wanted = std::getenv("AICF_CUDNN");
-  if (wanted && std::string(wanted) == "0") return std::nullopt;
-  void* opened = nullptr;
-  for (const int how : {RTLD_NOLOAD, 0})
-    if (!opened) opened = dlopen(kName, RTLD_NOW | RTLD_LOCAL | how);
+  void* opened = open_library({"libcudnn.so.9"}, "AICF_CUDNN");
   if (!opened) return std::nullopt;
   Library lib{};
   const bool whole =

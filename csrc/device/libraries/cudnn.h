@@ -95,8 +95,7 @@ struct Library {
   int (*execute)(Object handle, Object plan, Object pack);
 };
 
-// The one that this process has loaded, as torch for CUDA does, else the one that the loader finds; null
-// without one, and where the environment says AICF_CUDNN=0. The same for as long as the process lives.
+// Found as open.h says; null without one. The same for as long as the process lives.
 const Library* library();
 inline bool available() { return library() != nullptr; }
 constexpr const char* kMissing =

@@ -7,9 +7,9 @@
 A row is a model of `models.py`, `other_models.py` or `image_models.py`, AdamW and its default sizes; the rows are listed by
 --help. "bf16" rows compute under torch.autocast. All contenders begin with the same weights and see one batch; their losses
 after ten steps are compared, those of a row with dropout roughly. Each measurement is the median of five windows, synchronised
-at both ends, in a process of its own with a time limit; contenders take turns row by row, and what no longer fits into the budget of seconds is
-skipped, which a line says. The table comes last: microseconds a step, how far AICF's loss is from the peers', the most memory.
-The exit status is 1 where AICF failed or trained something else than its peers.
+at both ends, in a process of its own with a time limit; contenders take turns row by row, and what no longer fits into the
+budget of seconds is skipped, which a line says. The table comes last: microseconds a step, how far AICF's loss is from the
+peers', the most memory. The exit status is 1 where AICF failed or trained something else than its peers.
 """
 
 from __future__ import annotations

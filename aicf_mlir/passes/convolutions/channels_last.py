@@ -242,7 +242,10 @@ class ChannelsLast:
         return self._insert(nn.ReshapeOp(value, (n, 1, *rest)))
 
     def _reshape(self, op: nn.ReshapeOp) -> None:
-        """Where there is one element a channel, both forms are the same."""
-        other = self._last[op.x]
-        if all(size == 1 for size in shape_of(other)[1:-1]):
-            Rewriter.replace_op(op, [], [self._insert(nn.ReshapeOp(other, shape_of(op.result)))])
+        """Of images and channels as they are; where there is one element a channel, both forms are the same."""
+        other, shape = self._last[op.x], shape_of(op.result)
+        n, channels, *spatial = shape_of(op.x)
+        if len(shape) > 2 and shape[:2] == (n, channels):
+            self._replace(op, [self._insert(nn.ReshapeOp(other, (n, *shape[2:], channels)))])
+        elif all(size == 1 for size in spatial):
+            Rewriter.replace_op(op, [], [self._insert(nn.ReshapeOp(other, shape))])

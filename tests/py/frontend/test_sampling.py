@@ -65,7 +65,9 @@ def test_grid_of_volumes() -> None:
 def test_a_place_that_is_no_number_finds_no_element() -> None:
     grid = torch.zeros(1, 1, 2, 2)
     grid[0, 0, 1] = torch.nan
-    model = Fed(Applied(lambda x, grid: F.grid_sample(x, grid, align_corners=True), grid.clone()), (1, 1, 3, 3))
+    model = Fed(
+        Applied(lambda x, grid: F.grid_sample(x, grid, align_corners=True), grid.clone()), (1, 1, 3, 3)
+    )
     found = model.layer(model.x).detach()
     step = compiled(model, lambda m, b: m(b["scale"])[..., 0].sum(), {"scale": torch.ones(())})
     assert step.train_step({"scale": torch.ones(())}).item() == found[..., 0].sum().item()

@@ -76,6 +76,10 @@ BETWEEN: dict[str, Between] = {
     "pad": (lambda x: F.pad(x, (1, 2, 0, 1), value=0.5), {}),
     "shuffled": (lambda x: F.pixel_unshuffle(F.pixel_shuffle(x, 2), 2), {}),
     "heads": (lambda x: (x.flatten(2).softmax(-1).transpose(1, 2)).transpose(1, 2).reshape(x.shape), {}),
+    "tokens": (
+        lambda x, mix: mix(x.flatten(2).transpose(1, 2)).transpose(1, 2).unflatten(2, (8, 8)),
+        {"mix": nn.Linear(8, 8)},
+    ),
     "scaled by a mask": (lambda x: torch.where(x > 0, x, x.mean((0, 2, 3), keepdim=True)), {}),
     "largest of channels": (lambda x: x * x.amax(1, keepdim=True), {}),
     "std": (lambda x: x / (x.std((2, 3), keepdim=True) + 1), {}),

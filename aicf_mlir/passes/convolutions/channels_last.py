@@ -6,7 +6,9 @@ reads the transposition back. Those that nothing reads are erased.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -16,6 +18,7 @@ from aicf_mlir.dialects.nn.broadcasting import ReductionOp
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.convolutions import MOST_DIMS, ConvolvingOp
 from aicf_mlir.dialects.nn.emitter import Emitter
+from aicf_mlir.dialects.nn.normalization import NormGradOp, NormOp
 from aicf_mlir.dialects.nn.pointwise import PointwiseOp
 from aicf_mlir.dialects.nn.unfolded_windows import reshaped
 from aicf_mlir.dialects.nn.windows import WindowedOp
@@ -53,6 +56,8 @@ class ChannelsLast:
         self._runs = runs
         self._last: dict[SSAValue, SSAValue] = {}
         self._ranked: dict[tuple[SSAValue, int], SSAValue] = {}
+        self._rows: dict[SSAValue, Rows] = {}
+        """Values that are groups of channels, and the images that they are of."""
         self._few = FewChannels()
         self._emitter: Emitter
         self._back: list[SSAValue] = []
@@ -66,7 +71,7 @@ class ChannelsLast:
                     self._convolve(op)
             elif isinstance(op, nn.TransposeOp):
                 self._transpose(op)
-            elif any(operand in self._last for operand in op.operands):
+            elif any(operand in self._last or operand in self._rows for operand in op.operands):
                 self._carry(op)
         for back in reversed(self._back):
             if not any(True for _ in back.uses) and isinstance(back.owner, Operation):
@@ -165,6 +170,8 @@ class ChannelsLast:
                 self._clone(op, rank, both)
             case nn.ReshapeOp():
                 self._reshape(op)
+            case NormOp() | NormGradOp():
+                self._normalize(op)
             case _:
                 pass
 
@@ -243,9 +250,65 @@ class ChannelsLast:
 
     def _reshape(self, op: nn.ReshapeOp) -> None:
         """Of images and channels as they are; where there is one element a channel, both forms are the same."""
+        if (rows := self._rows.get(op.x)) is not None:
+            if op.x not in self._last and shape_of(op.result) == permuted(
+                shape_of(rows.images), to_first(len(shape_of(rows.images)))
+            ):
+                self._replace(op, [rows.images])
+            return
         other, shape = self._last[op.x], shape_of(op.result)
         n, channels, *spatial = shape_of(op.x)
         if len(shape) > 2 and shape[:2] == (n, channels):
             self._replace(op, [self._insert(nn.ReshapeOp(other, (n, *shape[2:], channels)))])
         elif all(size == 1 for size in spatial):
             Rewriter.replace_op(op, [], [self._insert(nn.ReshapeOp(other, shape))])
+        elif len(shape) == 3 and shape[0] == n and channels % shape[1] == 0:  # groups of channels
+            self._rows[op.result] = Rows(other, shape[1])
+
+    def _normalize(self, op: NormOp | NormGradOp) -> None:
+        """Groups of channels, each normalized as one row: in whatever order its elements are."""
+        whole = shape_of(op.results[0])
+        rows = [operand for operand in op.operands if shape_of(operand) == whole]
+        others = [operand for operand in op.operands if operand not in rows]
+        if not all(row in self._rows for row in rows) or any(shape_of(other)[-1] != 1 for other in others):
+            return
+        first = self._rows[rows[0]]
+        forms = {row: self._rows[row].made(self._insert) for row in rows}
+        forms |= {other: self._insert(nn.ReshapeOp(other, (*whole[:2], 1, 1))) for other in others}
+        new = op.clone(value_mapper=dict(forms))
+        new.properties["normalized"] = int_attr(2)
+        self._emitter.builder.insert(new)
+        new.location = op.location
+        for old, result in zip(op.results, new.results, strict=True):
+            is_whole = shape_of(old) == whole
+            kept = shape_of(forms[rows[0]]) if is_whole else (*whole[:2], 1, 1)
+            result = Rewriter.replace_value_with_new_type(result, with_shape(result, kept))
+            if not is_whole:
+                old.replace_all_uses_with(self._insert(nn.ReshapeOp(result, shape_of(old))))
+                continue
+            images = first.back(self._insert, result)
+            back = self._moved(images, to_first(len(shape_of(images))))
+            flat = self._insert(nn.ReshapeOp(back, whole))
+            self._last[back] = images
+            self._rows[flat] = Rows(images, first.groups)
+            self._back += [back, flat]
+            old.replace_all_uses_with(flat)
+        Rewriter.erase_op(op)
+
+
+class Rows(NamedTuple):
+    """Images [N, spatial, C] as rows, one for each group of channels."""
+
+    images: SSAValue
+    groups: int
+
+    def made(self, insert: Callable[[ValueOp], SSAValue]) -> SSAValue:
+        """The rows, [N, groups, places, channels]."""
+        n, *spatial, channels = shape_of(self.images)
+        cut = (n, math.prod(spatial), self.groups, channels // self.groups)
+        return insert(nn.TransposeOp(insert(nn.ReshapeOp(self.images, cut)), (0, 2, 1, 3)))
+
+    def back(self, insert: Callable[[ValueOp], SSAValue], rows: SSAValue) -> SSAValue:
+        """Images of rows in this order."""
+        turned = insert(nn.TransposeOp(rows, (0, 2, 1, 3)))
+        return insert(nn.ReshapeOp(turned, shape_of(self.images)))

@@ -13,6 +13,7 @@ from aicf_mlir.dialects.nn import Convolved, Windows
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.unfolded_windows import folded, unfolded
 from aicf_mlir.frontend.call import AtenRule, Call, Value
+from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.ir.tensor_op import shape_of
 
 
@@ -143,6 +144,29 @@ def divided(call: Call, total: SSAValue, counts: torch.Tensor) -> SSAValue:
     return call.emit.insert(CLASSES["div"](total, by))
 
 
+def nearest(rank: int) -> AtenRule:
+    """Return the rule for an upsampling by whole numbers: each element in windows of its own, as large as the step between
+    them. Others are for torch to take apart.
+    """
+
+    def row(call: Call) -> SSAValue:
+        x, size = call.value("input" if "input" in call.arguments else "self"), call.shape[2:]
+        spatial = shape_of(x)[2:]
+        factors = [
+            new // own if own and new % own == 0 else 0 for new, own in zip(size, spatial, strict=True)
+        ]
+        given = call.arguments.get("scale_factors") or [
+            call.arguments.get(name) for name in ("scales", "scales_d", "scales_h", "scales_w")
+        ]
+        exact = [scale for scale in given if scale is not None]
+        if 0 in factors or not call.dtype.is_floating_point or (exact and exact != factors):
+            raise Refused("it is no upsampling of floats by whole numbers")
+        windows = Windows.of(factors, factors)
+        return call.emit.insert(nn.WindowSumOp(x, None, windows.transposed, size))
+
+    return row
+
+
 def adaptive_avg_pool(rank: int) -> AtenRule:
     """Return the rule for the mean of each of `output_size` parts, which overlap if they do not divide the tensor."""
 
@@ -239,6 +263,12 @@ ROWS: dict[str, AtenRule] = {
     **of_ranks("max_pool{}d", max_pool),
     **of_ranks("max_pool{}d_with_indices", max_pool),
     **of_ranks("avg_pool{}d", avg_pool),
+    **{
+        f"aten.{name}{rank}d.{form}": nearest(rank)
+        for name in ("upsample_nearest", "_upsample_nearest_exact")
+        for rank in (1, 2, 3)
+        for form in ("default", "vec")
+    },
     **of_ranks("adaptive_avg_pool{}d", adaptive_avg_pool),
     **of_ranks("_adaptive_avg_pool{}d", adaptive_avg_pool, (2, 3)),
     **of_ranks("adaptive_max_pool{}d", adaptive_max_pool),

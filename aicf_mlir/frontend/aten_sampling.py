@@ -14,6 +14,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.frontend.aten_windows import each, images, of_ranks
 from aicf_mlir.frontend.call import AtenRule, Call, Value
+from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.ir.tensor_op import shape_of
 
 ZEROS, BORDER, REFLECTION = range(3)
@@ -162,32 +163,47 @@ def cubic(numbers: Numbers, away: SSAValue) -> Sequence[SSAValue]:
     return far(numbers("add", away, 1)), near(away), near(behind), far(numbers("add", behind, 1))
 
 
-def resized(name: str) -> AtenRule:
-    """Return the rule for resizing by a product with a matrix for each dimension, which torch's own op makes of unit vectors."""
+LARGEST = 1024
+"""The largest size that is multiplied by a matrix of all its places; of more torch's own rule reads the few that count."""
+
+
+def resized(name: str, rank: int = 2) -> AtenRule:
+    """Return the rule for resizing by a product with a matrix for each dimension, which torch's own op makes of unit vectors.
+
+    Its gradient is the product with the other side. Reading places would make that a scatter of single elements.
+    """
 
     def row(call: Call) -> SSAValue:
-        x, size, wide = (
-            call.value("input" if "input" in call.arguments else "self"),
-            call.shape[2:],
-            call.wide_dtype,
-        )
+        x = call.value("input" if "input" in call.arguments else "self")
+        size, wide, spatial = call.shape[2:], call.wide_dtype, shape_of(x)[2:]
         factors = call.arguments.get("scale_factors")
-        factors = factors or [call.arguments.get(f"scales_{letter}") for letter in "hw"]
-        x, op = call.emit.cast(x, wide), getattr(torch.ops.aten, name).default
+        scales = ("scales",) if rank == 1 else tuple(f"scales_{letter}" for letter in "dhw"[3 - rank :])
+        factors = factors or [call.arguments.get(each) for each in scales]
+        if max(spatial) > LARGEST or 0 in call.shape or not call.dtype.is_floating_point:
+            raise Refused(f"it is no resize of floats of {LARGEST} places at most in each dimension")
+        x = call.emit.cast(x, wide)
         for d, (own, factor) in enumerate(zip(size, factors, strict=True)):
-            whole = shape_of(x)[2 + d]
-            units = torch.eye(whole, dtype=torch.float64, device="cpu")
-            units = units[None, :, :, None].repeat(1, 1, 1, 2)  # of width 1 torch mistakes its layout
-            matrix = op(units, (own, 2), bool(call["align_corners"]), factor, None)[0, :, :, 0]
-            order = (0, 1, 3, 2) if d == 0 else (0, 1, 2, 3)
+            matrix = matrix_of(name, spatial[d], own, bool(call["align_corners"]), factor)
+            order = [*range(rank + 2)]
+            order[-1], order[2 + d] = order[2 + d], order[-1]
             rows = call.emit.transpose(x, order)
             *lead, _ = shape_of(rows)
-            made = call.emit.reshape(rows, (math.prod(lead), whole))
+            made = call.emit.reshape(rows, (math.prod(lead), spatial[d]))
             made = call.emit.insert(nn.MatmulOp(made, call.materialize(matrix.to(wide))))
             x = call.emit.transpose(call.emit.reshape(made, (*lead, own)), order)
         return call.emit.cast(x, call.dtype)
 
     return row
+
+
+def matrix_of(name: str, whole: int, own: int, align_corners: bool, factor: float | None) -> torch.Tensor:
+    """Return [whole, own]: how much of each place is in each of the new ones."""
+    op = getattr(torch.ops.aten, name).default
+    units = torch.eye(whole, dtype=torch.float64, device="cpu")
+    if name == "upsample_linear1d":
+        return op(units[None], (own,), align_corners, factor)[0]
+    units = units[None, :, :, None].repeat(1, 1, 1, 2)  # of width 1 torch mistakes its layout
+    return op(units, (own, 2), align_corners, factor, None)[0, :, :, 0]
 
 
 def fractional_max_pool(rank: int) -> AtenRule:
@@ -241,14 +257,26 @@ def starts_of(
     return call.emit.insert(nn.ConcatOp([starts, last], 1))
 
 
-RESIZES = [f"_upsample_{kind}2d_aa" for kind in ("bilinear", "bicubic", "lanczos")]
+LINEAR = dict.fromkeys(
+    ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"), "upsample_linear1d"
+)
+"""What is linear in each dimension."""
+RESIZES = {
+    **{f"_upsample_{kind}2d_aa": 2 for kind in ("bilinear", "bicubic", "lanczos")},
+    **{name: rank for rank, name in enumerate(LINEAR, 1)},
+    "upsample_bicubic2d": 2,
+}
 
 ROWS: dict[str, AtenRule] = {
     **{
         f"aten.{name}.default": grid_sampler
         for name in ("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
     },
-    **{f"aten.{name}.{form}": resized(name) for name in RESIZES for form in ("default", "vec")},
+    **{
+        f"aten.{name}.{form}": resized(LINEAR.get(name, name), rank)
+        for name, rank in RESIZES.items()
+        for form in ("default", "vec")
+    },
     **of_ranks("fractional_max_pool{}d", fractional_max_pool, (2, 3)),
 }
 """The rows by op."""

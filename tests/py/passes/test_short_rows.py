@@ -83,6 +83,7 @@ def test_as_in_torch(name: str, columns: int, dtype: torch.dtype) -> None:
     step = compile_eval_step(nn.Module(), loss_fn=loss, example={"x": x}, device="cpu")
     step.eval_step({"x": x})
     expected, found = FUNCTIONS[name](x.double()).double(), step.outputs["y"].double()
-    tolerance = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float64: 1e-12}[dtype]
+    # In 16 bits each op of the function rounds.
+    tolerance = {torch.float32: 1e-5, torch.bfloat16: 6e-2, torch.float64: 1e-12}[dtype]
     assert found.shape == expected.shape
     assert torch.allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)

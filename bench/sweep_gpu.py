@@ -21,6 +21,7 @@ import math
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -127,7 +128,7 @@ def measure(op: Op, size: Shape, element: str, kind: str, options: argparse.Name
         step.eval_step(batch)
         step.capture(batch)
     except AicfError as error:
-        found.refused = str(error).splitlines()[0][:150]
+        found.refused = str(error).splitlines()[0].partition(": ")[2][:110]
         return found
     expected, made = eager(), [step.outputs[f"y{n}"] for n in range(1 + smooth)]
     found.launches = len(step.executed_kernels())
@@ -157,6 +158,7 @@ def begin(lock: Any, threads: int) -> None:
     """In each process."""
     global _LOCK
     _LOCK = lock
+    warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
@@ -216,7 +218,8 @@ def report(found: Sequence[Found], lines: int) -> None:
     for title, name in (("refused", "refused"), ("differ from torch", "wrong")):
         those = [one for one in found if getattr(one, name)]
         print(f"\n{len(those)} {title}")
-        for one in those[:lines]:
+        first = {(one.op, one.kind) if name == "refused" else one.title: one for one in reversed(those)}
+        for one in list(first.values())[:lines]:
             print(f"        {one.title}: {getattr(one, name)}")
 
 

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable
 
 import torch
-from models import Batch, Optimize, Wrap, mlp
 from torch import Tensor, nn
 from torch.nn import functional
+from transformer_models import Batch, Optimize, Wrap, mlp
 
 
 class Lstm(nn.Module):

@@ -103,11 +103,9 @@ def added_bias(op: KernelOp) -> KernelOp | None:
         if isinstance(reader, kernel.ReshapeOp):
             value = reader.output
             continue
-        whole = isinstance(reader, kernel.BiasAddOp) and uses[0].index == 0
-        columns = shape_of(op.results[0])[-1]
-        if whole and shape_of(reader.operands[1]) == (columns,) and used_once(view_chain(value)):
-            return reader
-        break
+        if not isinstance(reader, kernel.BiasAddOp) or uses[0].index or not used_once(view_chain(value)):
+            break
+        return reader if shape_of(reader.operands[1]) == shape_of(op.results[0])[-1:] else None
     return None
 
 
@@ -135,6 +133,7 @@ class Loops:
         place.results[0].replace_all_uses_with(value)
         Rewriter.erase_op(place)
         for link in chain:
+            assert isinstance(link.owner, Operation)
             Rewriter.erase_op(link.owner)
 
     def value(self) -> SSAValue:

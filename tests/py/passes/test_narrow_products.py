@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from aicf_mlir import compile_train_step
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse import aligned_products
 from aicf_mlir.text.parsing import parse_module
 
@@ -167,7 +168,7 @@ def test_a_batch_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     after = run_pipeline(before, PASSES.format("sm_90+cublaslt"))
     products = [op for op in after.walk() if op.name == "kernel.gemm"]
-    read = [value for op in products for value in op.operands if value.type.get_shape()[-1] == 40]
+    read = [value for op in products for value in op.operands if shape_of(value)[-1] == 40]
     assert len(products) == 3 and len(read) == 2 and read[0] is read[1]
     values_ = operands(before, 5)
     for found, expected in zip(run_function(after, values_), run_function(before, values_), strict=True):

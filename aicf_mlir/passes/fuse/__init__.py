@@ -41,6 +41,7 @@ from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
 from aicf_mlir.passes.fuse.short_rows import write_short_rows_as_maps
 from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
+from aicf_mlir.passes.fuse.tall_products import divide_tall_products
 from aicf_mlir.passes.fuse.update import UpdateFusion
 from aicf_mlir.passes.fuse.views import FoldReshape
 
@@ -99,6 +100,7 @@ class FusePass(ModulePass):
                 if self.target != "cpu" and not is_small:
                     write_narrow_products_as_loops(function, bodies, small)
                     align_products(function)
+                    divide_tall_products(function, library)
                 if not is_small:  # else each product is generated, so that it can be one launch with others
                     fuse_products(function, library)
                 fuse_epilogues(function, bodies, library, last=False)

@@ -11,6 +11,7 @@ from typing import Any
 
 import children
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
 
@@ -126,3 +127,14 @@ def test_rows_of_single_kernels_are_calls(monkeypatch: pytest.MonkeyPatch) -> No
         "scatter_add_cpu",
         "scatter_rows_cpu",
     } <= ran
+
+
+def test_a_wrong_result_is_told_from_a_rounded_one() -> None:
+    (op,) = (op for op in sweep_gpu.ops() if op.name == "mm")
+    truth = [torch.tensor([1.0, 2.0], dtype=torch.float64)]
+    off, near = [torch.tensor([1.0, 2.5])], [torch.tensor([1.0, 2.4])]
+    assert sweep_gpu.differing(op, "f32", truth, truth, lambda: truth) == ""
+    assert sweep_gpu.differing(op, "f32", off, truth, lambda: truth) == "result 0 is off by 0.5"
+    assert sweep_gpu.differing(op, "f32", off, near, lambda: truth) == "", (
+        "torch is as far from what is right"
+    )

@@ -162,12 +162,20 @@ def differing(
         if op.tied and (number or not theirs.is_floating_point()):
             continue
         allowed = UNITS[element] * max(1.0, largest(theirs.double()))
-        if (off := largest(mine.double() - theirs.double())) <= allowed:
+        if (off := distance(mine, theirs)) <= allowed:
             continue
         truth = exact()[number].double()
-        if not largest(mine.double() - truth) <= allowed + 4 * largest(theirs.double() - truth):
+        if not distance(mine, truth) <= allowed + 4 * distance(theirs, truth):
             return f"result {number} is off by {off:.2g}"
     return ""
+
+
+def distance(x: Tensor, y: Tensor) -> float:
+    """The largest difference; infinite where one is no number or infinite, and the other is another."""
+    x, y = x.double(), y.double()
+    same = (x == y) | (x.isnan() & y.isnan())
+    off = torch.where(same, 0.0, (x - y).abs()).nan_to_num(math.inf)
+    return float(off.max()) if off.numel() else 0.0
 
 
 def largest(x: Tensor) -> float:

@@ -138,3 +138,7 @@ def test_a_wrong_result_is_told_from_a_rounded_one() -> None:
     assert sweep_gpu.differing(op, "f32", off, near, lambda: truth) == "", (
         "torch is as far from what is right"
     )
+    none, endless = [torch.tensor([1.0, math.nan])], [torch.tensor([1.0, math.inf])]
+    for made in (none, endless):
+        assert sweep_gpu.differing(op, "f32", made, truth, lambda: truth) == "result 0 is off by inf"
+        assert sweep_gpu.differing(op, "f32", made, made, lambda: made) == ""

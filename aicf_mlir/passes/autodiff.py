@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 from xdsl.builder import Builder
 from xdsl.context import Context
@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, TensorType, U
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.transforms.common_subexpression_elimination import cse
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
 from aicf_mlir.dialects import nn
@@ -74,10 +75,9 @@ class AutodiffPass(ModulePass):
 
 def differentiate(function: func.FuncOp, scaled: bool = False, inner: bool = False) -> None:
     """Append the gradients to the results of one function; or put them where it requests them, as a loop body does."""
-    asked = [op for op in function.body.block.ops if isinstance(op, (BackwardOp, GradientOp))]
-    for op in asked:
-        if isinstance(op, GradientOp) and is_true(op.create_graph):
-            replace_by_gradients(op)
+    while op := next(filter(is_differentiated, function.body.block.ops), None):
+        replace_by_gradients(op)
+        cse(function)  # of equal values only one is differentiated again
     if inner:
         function.attributes.pop(TRAINED, None)
     elif not updates_itself(function):
@@ -93,6 +93,11 @@ def differentiate(function: func.FuncOp, scaled: bool = False, inner: bool = Fal
             Rewriter.replace_op(op, [], [op.x])
         elif isinstance(op, nn.CustomGradientOp):
             Rewriter.replace_op(op, [], op.of)
+
+
+def is_differentiated(op: Operation) -> TypeGuard[GradientOp]:
+    """True for a gradient through which others flow."""
+    return isinstance(op, GradientOp) and is_true(op.create_graph)
 
 
 def updates_itself(function: func.FuncOp) -> bool:

@@ -45,6 +45,26 @@ def example(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+def test_pinn_burgers(device: str, tmp_path: Path) -> None:
+    picture = tmp_path / "burgers.svg"
+    command = [sys.executable, str(EXAMPLES / "pinn_burgers.py"), "--device", device, "--steps", "300"]
+    run = children.run([*command, "--points", "256", "-o", str(picture)])
+    assert run.returncode == 0, run.stderr
+    adam, lbfgs = (float(loss) for loss in re.findall(r"loss ([\d.e+-]+)", run.stdout))
+    assert lbfgs < 0.7 * adam < 0.1, run.stdout
+    found = re.search(r"error ([\d.]+) of the exact solution", run.stdout)
+    assert found and float(found[1]) < 0.2, run.stdout
+    assert picture.read_text().count("<polyline") == 6
+
+
+def test_potential(device: str) -> None:
+    command = [sys.executable, str(EXAMPLES / "potential.py"), "--device", device, "--steps", "150"]
+    run = children.run(command)
+    assert run.returncode == 0, run.stderr
+    found = re.search(r"error of the forces on new clusters: ([\d.]+) of the forces", run.stdout)
+    assert found and float(found[1]) < 0.5, run.stdout
+
+
 @pytest.fixture
 def char_gpt(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example without what sets the two apart: no dropout, and a norm that no gradient reaches."""

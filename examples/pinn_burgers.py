@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,7 @@ def drawn(curves: list[tuple[float, np.ndarray, np.ndarray]], x: np.ndarray) -> 
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<polyline points="{place(-1, 0)} {place(1, 0)}" stroke="#999"/>',
         f'<text x="{width / 2}" y="{height - 12}" text-anchor="middle">x, from -1 to 1</text>',
-        f'<text x="12" y="20">u; lines: the network, dots: exact</text>',
+        '<text x="12" y="20">u; lines: the network, dots: exact</text>',
     ]
     for number, (t, found, wanted) in enumerate(curves):
         color = f"hsl({220 + 35 * number}, 70%, 45%)"
@@ -93,7 +94,7 @@ def main() -> None:
 
     torch.manual_seed(0)
     sizes = (2, 32, 32, 32)
-    layers = [part for a, b in zip(sizes, sizes[1:], strict=False) for part in (nn.Linear(a, b), nn.Tanh())]
+    layers = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.Tanh())]
     net = nn.Sequential(*layers, nn.Linear(32, 1)).to(device)
 
     def points() -> Batch:
@@ -108,7 +109,9 @@ def main() -> None:
     started = time.perf_counter()
     for _ in range(options.steps):
         loss = step.replay(inputs=points())
-    print(f"Adam: loss {loss.item():.2e}, {(time.perf_counter() - started) / options.steps * 1e3:.2f} ms a step")
+    print(
+        f"Adam: loss {loss.item():.2e}, {(time.perf_counter() - started) / options.steps * 1e3:.2f} ms a step"
+    )
 
     closure = compile_eval_step(net, loss_fn=loss_of, example=batch, device=device, keep_gradients=True)
     lbfgs = torch.optim.LBFGS(net.parameters(), max_iter=options.steps // 10, line_search_fn="strong_wolfe")

@@ -10,8 +10,13 @@ import torch
 
 def edges_behind(tensor: torch.Tensor) -> Iterator[tuple[Any, int]]:
     """Yield each node of the graph that computed `tensor`, with each of its results that was read: `tensor` first."""
+    return edges_from(tensor.grad_fn, tensor.output_nr)
+
+
+def edges_from(node: Any, result: int = 0) -> Iterator[tuple[Any, int]]:
+    """Yield a node of a graph and each node before it, as `edges_behind` does."""
     seen = set[Any]()
-    pending: list[tuple[Any, int]] = [(tensor.grad_fn, tensor.output_nr)]
+    pending: list[tuple[Any, int]] = [(node, result)]
     while pending:
         node, result = pending.pop()
         if node is None:

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.autograd_graph import edges_behind
+from aicf_mlir.frontend.autograd_graph import edges_behind, edges_from
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
@@ -228,6 +228,21 @@ class Functions:
                 raise trace_error(
                     f"the backward of the autograd function {applied.function.__name__!r} cannot be differentiated again"
                     f"{quoted(location)}: {type(error).__name__}: {error}",
+                    location,
+                )
+
+    def expect_none_between(self, output: torch.Tensor, inputs: Sequence[torch.Tensor]) -> None:
+        """Raise TraceError if `output` depends on `inputs` through a function, whose derivative forwards is not known."""
+        for node in {node for node, _ in edges_behind(output)}:
+            if (applied := self._applied.get(node)) is None:
+                continue
+            before = {each for each, _ in edges_from(node)}
+            leaves = {id(getattr(each, "variable", None)) for each in before}
+            if any(each.grad_fn in before or id(each) in leaves for each in inputs):
+                location = source.here()
+                raise trace_error(
+                    f"the autograd function {applied.function.__name__!r} is differentiated forwards{quoted(location)}, which is"
+                    " not supported; use vjp, jacrev or torch.autograd.grad",
                     location,
                 )
 

@@ -30,6 +30,8 @@ class InnerGradients:
     """Leaves that a step makes, and gradients that it takes, while it is traced."""
 
     functions: Functions
+    without_gradient: list[SourceLocation | None]
+    """The lines under `no_grad` that cut a gradient."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from torch.autograd import forward_ad
-
 from aicf_mlir.frontend.batched import only_batches
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
@@ -16,8 +14,8 @@ CONTROL_FLOW = (
     " Python with a fixed number of rounds"
 )
 TRANSFORMS = (
-    "uses forward-mode differentiation or a transform of torch.func that is not supported{line}; torch.func.jvp gives the"
-    " same derivative, and grad, vjp, jacrev, jacfwd, hessian and vmap are supported"
+    "uses a transform of torch.func that is not supported{line}; grad, vjp, jvp, jacrev, jacfwd, hessian, linearize and vmap are"
+    " supported"
 )
 TWICE = (
     "updates a tensor in place that it reaches in two ways{line}: a buffer that a closure, a list or an object holds"
@@ -37,9 +35,8 @@ EXPLANATIONS: tuple[tuple[str, str], ...] = (
 
 
 def in_transform() -> bool:
-    """True if a transform of torch.func other than vmap or forward-mode differentiation is running; torch has no public name."""
-    level: int = vars(forward_ad).get("_current_level", -1)
-    return level >= 0 or not only_batches()
+    """True if a transform of torch.func other than vmap is running; torch has no public name."""
+    return not only_batches()
 
 
 def explained(error: Exception, location: SourceLocation | None) -> Exception:

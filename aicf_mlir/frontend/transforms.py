@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from threading import get_ident
 from typing import Any, cast
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree  # pyright: ignore[reportPrivateUsage]
 
+from aicf_mlir.frontend import source
 from aicf_mlir.frontend.batched import at_this_level, unbatched
+from aicf_mlir.frontend.duals import PREDISPATCH, Duals
 from aicf_mlir.frontend.inner_gradients import InnerGradients
+from aicf_mlir.frontend.source import quoted, trace_error
 
 EAGER: Any = import_module("torch._functorch.eager_transforms")
 """The module in which torch looks these functions up."""
@@ -28,15 +33,16 @@ tree: Any = pytree
 @contextmanager
 def traced(gradients: InnerGradients) -> Generator[None]:
     """Trace a step inside, whose transforms become gradients of its graph; other threads have torch's."""
-    thread, before = get_ident(), dict[str, Any]()
+    thread, before = get_ident(), list[tuple[Any, str, Any]]()
 
-    def here(name: str, function: Callable[..., Any]) -> None:
-        before[name] = theirs = getattr(EAGER, name)
+    def here(name: str, function: Callable[..., Any], module: Any = EAGER) -> None:
+        theirs = getattr(module, name)
+        before.append((module, name, theirs))
 
         def chosen(*args: Any, **kwargs: Any) -> Any:
             return (function if get_ident() == thread else theirs)(*args, **kwargs)
 
-        setattr(EAGER, name, chosen)
+        setattr(module, name, chosen)
 
     def wrapped(given: Any, level: int) -> Any:
         def own(tensor: torch.Tensor) -> torch.Tensor:
@@ -59,11 +65,36 @@ def traced(gradients: InnerGradients) -> Generator[None]:
     here("_undo_create_differentiable", same)
     here("_autograd_grad", gradients_of)
     here("_jvp_with_argnums", jvp)
+    here("lazy_dynamo_disallow", _linear)
+    for name, function in Duals(gradients, partial(found_derivatives, gradients)).functions().items():
+        here(name, function, PREDISPATCH)
+    before.append((forward_ad, "_current_level", vars(forward_ad)["_current_level"]))
     try:
         yield
     finally:
-        for name, theirs in before.items():
-            setattr(EAGER, name, theirs)
+        for module, name, theirs in before:
+            setattr(module, name, theirs)
+
+
+def _linear(function: Any) -> Callable[[Any], Any]:
+    """Replace the two steps in which `torch.func.linearize` makes a graph of a function of tangents: the step is one.
+
+    Torch folds all else into constants: what the function returns has a gradient with respect to the tangents alone.
+    """
+
+    def along(traced: Any, *tangents: torch.Tensor) -> list[torch.Tensor]:
+        if any(unbatched(tangent).requires_grad for tangent in tangents):
+            location = source.here()
+            raise trace_error(
+                f"a tangent of torch.func.linearize has a gradient{quoted(location)}, which is not supported; use torch.func.jvp,"
+                " through which all gradients flow, or detach the tangent",
+                location,
+            )
+        return [each.detach() for each in tree.tree_leaves(traced(tangents))]
+
+    if function is not EAGER.make_fx:
+        return lambda graph: graph
+    return lambda traced: lambda _: partial(along, traced)
 
 
 @contextmanager
@@ -132,7 +163,29 @@ def derivatives(
     along: Sequence[torch.Tensor],
     strict: bool,
 ) -> list[torch.Tensor]:
+    """Return the derivatives of outputs along tangents of the inputs: zero for an output that does not depend on them."""
+    found = found_derivatives(gradients, outputs, inputs, along)
+    if strict and any(each is None for each in found):
+        raise RuntimeError(
+            "jvp(f, primals, tangents, strict=True): an output of f does not depend on the inputs"
+        )
+    return [
+        torch.zeros_like(output) if each is None else each
+        for each, output in zip(found, outputs, strict=True)
+    ]
+
+
+def found_derivatives(
+    gradients: InnerGradients,
+    outputs: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    along: Sequence[torch.Tensor],
+) -> list[torch.Tensor | None]:
     """Return the derivatives of outputs along tangents of the inputs: a gradient is linear in its seeds."""
+    if not any(unbatched(output).requires_grad for output in outputs):
+        return [None] * len(outputs)
+    for output in outputs:
+        gradients.functions.expect_none_between(unbatched(output), list(map(unbatched, inputs)))
     seeds = [gradients.new_input(torch.zeros_like(output).detach()) for output in outputs]
     differentiated: Any = torch.autograd.grad
     back = differentiated(outputs, inputs, seeds, create_graph=True, allow_unused=True)
@@ -143,11 +196,4 @@ def derivatives(
             tuple[list[torch.Tensor], list[torch.Tensor]], tuple(map(list, zip(*used, strict=True)))
         )
         found = torch.autograd.grad(of, seeds, by, create_graph=True, allow_unused=True)
-    if strict and any(each is None for each in found):
-        raise RuntimeError(
-            "jvp(f, primals, tangents, strict=True): an output of f does not depend on the inputs"
-        )
-    return [
-        torch.zeros_like(output) if each is None else each
-        for each, output in zip(found, outputs, strict=True)
-    ]
+    return list(found)

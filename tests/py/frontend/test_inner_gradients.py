@@ -11,7 +11,7 @@ import torch
 import transform_cases
 from beside_torch import assert_near, assert_trains, compiled
 from inner_gradient_cases import Batch, a_batch
-from torch.autograd import grad
+from torch.autograd import forward_ad, grad
 
 from aicf_mlir import TraceError, compile_eval_step, compile_step, compile_train_step
 
@@ -125,7 +125,56 @@ def of_a_base(model: Any, b: Batch) -> torch.Tensor:
     return grad(model(x).sum(), x, create_graph=True)[0].square().mean()
 
 
+def dual_under_no_grad(model: Any, b: Batch) -> torch.Tensor:
+    with torch.no_grad(), forward_ad.dual_level():
+        return forward_ad.unpack_dual(model(forward_ad.make_dual(b["z"], b["w"])))[0].mean()
+
+
+def dual_through_no_grad(model: Any, b: Batch) -> torch.Tensor:
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(b["z"], b["w"])
+        with torch.no_grad():
+            part = model(dual)
+        return forward_ad.unpack_dual(part + model(dual))[0].mean()
+
+
+def nested_duals(model: Any, b: Batch) -> torch.Tensor:
+    with forward_ad.dual_level(), forward_ad.dual_level():
+        return model(b["z"]).mean()
+
+
+def dual_of_another_shape(model: Any, b: Batch) -> torch.Tensor:
+    with forward_ad.dual_level():
+        return model(forward_ad.make_dual(b["z"], b["w"][:2])).mean()
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, *g: Any) -> Any:
+        return 2 * g[0]
+
+
+def function_forwards(model: Any, b: Batch) -> torch.Tensor:
+    doubled: Any = Doubled.apply
+    return torch.func.jvp(lambda x: doubled(model(x)), (b["z"],), (b["w"],))[1].mean()
+
+
+def linear_in_a_gradient(model: Any, b: Batch) -> torch.Tensor:
+    value, along = torch.func.linearize(model, b["z"])
+    return along(value * b["w"]).mean()
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
+    "duals under no_grad": (dual_under_no_grad, r"forward_ad is used under no_grad\(\)"),
+    "a dual through no_grad": (dual_through_no_grad, r"a tangent may pass through no_grad\(\)"),
+    "nested duals": (nested_duals, "Nested forward mode AD is not supported"),
+    "a dual of another shape": (dual_of_another_shape, r"a tangent of shape \[2, 2\] for a tensor of shape"),
+    "a function forwards": (function_forwards, "'Doubled' is differentiated forwards"),
+    "a tangent with a gradient": (linear_in_a_gradient, "a tangent of torch.func.linearize has a gradient"),
     "a leaf whose memory is written to": (of_a_view, "changes a detached tensor in place"),
     "a leaf whose part is written to": (of_a_base, "changes a detached tensor in place"),
     "freed": (freed, "Trying to backward through the graph a second time"),

@@ -14,7 +14,6 @@ from torch import nn
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd import forward_ad
 
 from aicf_mlir.errors import AicfError, BindError, TraceError
 from aicf_mlir.step.compile import compile_train_step
@@ -221,12 +220,6 @@ def test_nine_dimensions_that_no_kernel_sees() -> None:
     torch.testing.assert_close(first_loss(loss, example=batch(deep=torch.ones(DEEP))), expected)
 
 
-def forward_mode(model: Any, given: Any) -> torch.Tensor:
-    with forward_ad.dual_level():
-        tangent = forward_ad.unpack_dual(model(forward_ad.make_dual(given["x"], given["t"])))[1]
-        return torch.as_tensor(tangent).mean()
-
-
 FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "cond": (
         lambda m, b: torch.cond(b["x"].sum() > 0, lambda y: y * 2, lambda y: y * 3, (m(b["x"]),)).mean(),
@@ -242,11 +235,10 @@ FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
         lambda m, b: scan(lambda c, y: (c + y, c * y), torch.zeros(4), m(b["x"]))[1].mean(),
         "an op that takes functions",
     ),
-    "linearize": (
-        lambda m, b: torch.func.linearize(lambda x: m(x).square().sum(), b["x"])[0],
+    "functionalize": (
+        lambda m, b: torch.func.functionalize(lambda x: m(x).square().sum())(b["x"]),
         r"a transform of torch\.func",
     ),
-    "forward mode": (forward_mode, "forward-mode differentiation"),
     "backward": (lambda m, b: m(b["x"]).mean().backward(), r"calls `backward\(\)`"),
     "autograd.backward": (lambda m, b: torch.autograd.backward(m(b["x"]).mean()), r"calls `backward\(\)`"),
 }

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from inner_gradient_cases import Batch, Loss, tanh_net
 from torch import nn
+from torch.autograd import forward_ad
 from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, vmap
 
 Tensor = torch.Tensor
 
 functional: Any = torch.autograd.functional
 jvp: Any = torch.func.jvp
+linearize: Any = torch.func.linearize
 vjp: Any = torch.func.vjp
 
 
@@ -113,7 +115,33 @@ def nested_batches(model: Any, b: Batch) -> Tensor:
     return vmap(row)(b["z"], torch.stack([b["w"], 2 * b["w"]], 1)).square().mean()
 
 
+def duals(model: Any, b: Batch) -> Tensor:
+    with forward_ad.dual_level():
+        x = forward_ad.make_dual(b["z"], b["w"])
+        assert forward_ad.unpack_dual(model(b["z"])).tangent is None
+        assert forward_ad.unpack_dual(x.detach() * 2).tangent is None
+        value, along = forward_ad.unpack_dual(model(x * b["w"]))
+        slopes, second = forward_ad.unpack_dual(grad(lambda y: model(y).sum())(x))
+    return along.square().mean() + value.mean() + (slopes * second).mean()  # type: ignore[union-attr]
+
+
+def duals_of_parameters(model: Any, b: Batch) -> Tensor:
+    with forward_ad.dual_level():
+        weights = {name: forward_ad.make_dual(w, torch.ones_like(w)) for name, w in model.named_parameters()}
+        _, along = forward_ad.unpack_dual(functional_call(model, weights, (b["z"],)))
+    return along.square().mean()  # type: ignore[union-attr]
+
+
+def linearized(model: Any, b: Batch) -> Tensor:
+    value, along = linearize(lambda x, y: {"a": model(x * y), "b": y.sin()}, b["z"], b["w"])
+    one, other = along(b["w"], b["z"]), along(b["z"], b["w"])
+    return value["a"].mean() + one["a"].square().mean() + (other["b"] * model(b["z"])).mean()
+
+
 CASES: dict[str, tuple[Callable[[], nn.Module], Loss]] = {
+    "duals": (tanh_net, duals),
+    "duals of parameters": (tanh_net, duals_of_parameters),
+    "linearize": (tanh_net, linearized),
     "grad": (tanh_net, lambda m, b: grad(lambda x: m(x).sum())(b["z"]).square().mean()),
     "grad, argument read twice": (tanh_net, of_shadowed),
     "grad of grad": (tanh_net, nested),

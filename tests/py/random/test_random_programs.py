@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 from function_checks import check_function, smallest
+from random_convolutions import convolutional
 from random_functions import nn_program
 from random_ops import FREE, PLANTED
 from random_programs import STEPS_EACH, Program, program
@@ -39,7 +40,8 @@ def test_what_was_wrong_once_agrees(found: int) -> None:
 
 
 def _run(seed: int, device: str) -> None:
-    case = program(seed) if seed % STEPS_EACH == 0 else nn_program(seed)
+    kinds = program, convolutional
+    case = kinds[seed // STEPS_EACH % 2](seed) if seed % STEPS_EACH == 0 else nn_program(seed)
     try:
         if isinstance(case, Program):
             check_train_step(case, device)

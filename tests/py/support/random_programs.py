@@ -153,7 +153,8 @@ class WrittenConfig:
         return f"{self.name} of written_optimizers {self.options or ''}"
 
 
-def _loss(draw: Draw, classes: int) -> Loss:
+def loss_from(draw: Draw, classes: int) -> Loss:
+    """A loss of so many classes, or of so many numbers."""
     reduction = draw.choice(("mean", "sum"))
     kind = draw.choice(("mse", "mse", "cross_entropy", "cross_entropy", "products"))
     if kind != "cross_entropy":
@@ -168,7 +169,7 @@ def _loss(draw: Draw, classes: int) -> Loss:
     )
 
 
-def _inputs(draw: Draw, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+def inputs_of(draw: Draw, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     """Normal numbers, whole numbers, mostly zeros, rows of very different size, or some NaN and infinities."""
     x = torch.randn(shape, generator=generator)
     kind = draw.choice(("normal",) * 4 + ("whole", "sparse", "scaled") * 2 + ("special",))
@@ -205,7 +206,7 @@ def program(seed: int) -> Program:
         head = nn.Linear(widths[-1], widths[-1]) if again.random() < 0.5 else Scale(widths[-1])
         return nn.Sequential(*layers, head).to(dtype)
 
-    loss = _loss(draw, widths[-1])
+    loss = loss_from(draw, widths[-1])
     optimizer = draw.choice(OPTIMIZERS)
     batches = [_batch(draw, loss, (*leading, width), widths[-1], dtype, generator) for _ in range(3)]
     grouped = draw.random() < 0.25
@@ -257,7 +258,7 @@ def _batch(
     dtype: torch.dtype,
     generator: torch.Generator,
 ) -> Batch:
-    x = _inputs(draw, shape, generator).to(dtype)
+    x = inputs_of(draw, shape, generator).to(dtype)
     if loss.kind == "cross_entropy":
         return {"x": x, "t": torch.randint(0, classes, shape[:-1], generator=generator)}
     return {"x": x, "t": torch.randn((*shape[:-1], classes), generator=generator).to(dtype)}

@@ -109,18 +109,18 @@ def test_cifar(device: str, tmp_path: Path) -> None:
         "--device",
         device,
         "--epochs",
-        "2",
+        "3",
         "--plot",
         str(plot),
     ]
     run = children.run(command)
     assert run.returncode == 0, run.stderr
     epochs = re.findall(r"^epoch +\d  loss ([\d.]+)  held-out accuracy +([\d.]+)%$", run.stdout, re.MULTILINE)
-    assert len(epochs) == 2 and float(epochs[1][0]) < float(epochs[0][0]) - 0.3, run.stdout
-    assert float(epochs[1][1]) > 50, "chance finds one of ten"
-    assert len(re.findall(r"train  step +\d+/44  loss ", run.stderr)) == 8
+    assert len(epochs) == 3 and float(epochs[2][0]) < float(epochs[0][0]) - 0.3, run.stdout
+    assert float(epochs[2][1]) > 50, "chance finds one of ten"
+    assert len(re.findall(r"train  step +\d+/66  loss ", run.stderr)) == 8
     points = re.findall(r'points="([^"]+)"', plot.read_text())
-    assert len(points) == 1 and len(points[0].split()) == 44
+    assert len(points) == 1 and len(points[0].split()) == 66
 
 
 def test_cifar_without_chance_is_torch(device: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import grad_modes, source
@@ -24,7 +25,7 @@ from aicf_mlir.frontend.calls import Calls, first_difference
 from aicf_mlir.frontend.carried import FAR, Carried, put_back, put_forth
 from aicf_mlir.frontend.composites import seen_by_autocast, typed_by_autocast
 from aicf_mlir.frontend.contents import equal
-from aicf_mlir.frontend.effects import has_effect
+from aicf_mlir.frontend.effects import EFFECT, has_effect
 from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.gradient_cuts import cut_as_torch
@@ -286,11 +287,23 @@ def is_functional(program: ExportedProgram) -> bool:
 
 def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> ExportedProgram:
     """Return `program` without mutation, and with the given ops replaced by their decompositions."""
+    _give_own_values(program)
     try:
         with quiet(), seen_by_autocast(program), made_ready(), levels_restored():
             return program.run_decompositions(decompositions)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:
         raise explained(error, source.here()) from error
+
+
+def _give_own_values(program: ExportedProgram) -> None:
+    """Let each `copy_` in `program` write a value of its own: torch cannot name one value as that of two buffers."""
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+        source = cast(Node, node.args[1])
+        with program.graph.inserting_before(node):
+            own = program.graph.call_function(torch.ops.aten.clone.default, (source,))
+        own.meta = {key: value for key, value in source.meta.items() if key != EFFECT}
+        node.update_arg(1, own)
+    program.graph_module.recompile()
 
 
 @contextmanager

@@ -96,6 +96,7 @@ IDIOMS: dict[str, Body] = {
     "in place, then assigned": then(lambda m, h: m.a.mul_(2), assign(lambda m, h: m.a + 1)),
     "assigned, and the old one read": keep_old,
     "the other buffer": lambda m, h: m.a.copy_(m.b),
+    "both the same": then(lambda m, h: m.b.add_(1), lambda m, h: m.a.copy_(m.b)),
     "counter": lambda m, h: m.n.add_(1),
     "counter assigned": lambda m, h: setattr(m, "n", m.n + 1),
     "counter by a tensor": lambda m, h: m.n.add_(m.k).sub_(2),

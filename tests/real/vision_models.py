@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import diffusers
@@ -28,6 +29,11 @@ def images() -> Batch:
     return {"x": torch.randn(2, 3, SIDE, SIDE), "t": torch.randint(3, (2,))}
 
 
+def larger() -> Batch:
+    """Images of which a network that divides their sizes by 32 leaves several elements to each norm of a batch."""
+    return {"x": torch.randn(4, 3, 64, 64), "t": torch.randint(3, (4,))}
+
+
 def classified(model: Any, batch: Batch) -> torch.Tensor:
     return F.cross_entropy(model(batch["x"]), batch["t"])
 
@@ -40,8 +46,28 @@ def vit(module: str, name: str, **sizes: Any) -> Make:
     return make
 
 
-def of_timm(name: str, **sizes: Any) -> Make:
-    return lambda: trained(timm.create_model(name, num_classes=3, **sizes), images, classified, sgd)
+def of_timm(name: str, batch: Callable[[], Batch] = images, **sizes: Any) -> Make:
+    return lambda: trained(timm.create_model(name, num_classes=3, **sizes), batch, classified, sgd)
+
+
+FAMILIES = (
+    *("test_byobnet", "test_efficientnet", "test_nfnet", "test_convnext2", "test_mambaout"),
+    *("inception_next_atto", "mobilenetv2_035", "lcnet_035", "regnetx_002"),
+)
+"""Small models of timm, one of each family."""
+
+SMALL_UNET = {"block_out_channels": (8, 16), "layers_per_block": 1, "norm_num_groups": 4}
+
+
+def coder(name: str, **sizes: Any) -> Make:
+    """An autoencoder of diffusers: the mean square error of its own input."""
+    blocks = {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}
+    return lambda: trained(
+        getattr(diffusers, name)(**SMALL_UNET, **blocks, **sizes),
+        lambda: {"x": torch.randn(2, 3, 16, 16)},
+        lambda m, b: F.mse_loss(m(b["x"]).sample, b["x"]),
+        sgd,
+    )
 
 
 TINY_VIT = {"img_size": SIDE, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4}
@@ -196,6 +222,19 @@ CASES: dict[str, Make] = {
         norm_num_groups=4,
         attention_head_dim=4,
     ),
+    **{f"timm {name}": of_timm(name, larger, drop_rate=0.0, drop_path_rate=0.0) for name in FAMILIES},
+    "diffusers conditioned U-Net": noised(
+        "UNet2DConditionModel",
+        {"x": (4, 8, 8), "encoder_hidden_states": (5, 16)},
+        sample_size=8,
+        cross_attention_dim=16,
+        attention_head_dim=4,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+        **SMALL_UNET,
+    ),
+    "diffusers VAE": coder("AutoencoderKL"),
+    "diffusers VQ": coder("VQModel", num_vq_embeddings=8),
     "diffusers prior": lambda: trained(
         diffusers.PriorTransformer(
             num_attention_heads=4,

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree  # pyright: ignore[reportPrivateUsage]
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.batched import at_this_level, unbatched
-from aicf_mlir.frontend.duals import PREDISPATCH, Duals
+from aicf_mlir.frontend.duals import Duals, place_of
 from aicf_mlir.frontend.inner_gradients import InnerGradients
 from aicf_mlir.frontend.source import quoted, trace_error
 
@@ -67,7 +67,7 @@ def traced(gradients: InnerGradients) -> Generator[None]:
     here("_jvp_with_argnums", jvp)
     here("lazy_dynamo_disallow", _linear)
     for name, function in Duals(gradients, partial(found_derivatives, gradients)).functions().items():
-        here(name, function, PREDISPATCH)
+        here(name, function, place_of(name))
     before.append((forward_ad, "_current_level", vars(forward_ad)["_current_level"]))
     try:
         yield

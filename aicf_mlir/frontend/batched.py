@@ -9,12 +9,31 @@ from typing import Any
 
 import torch
 
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.source import quoted, trace_error
+
 FUNCTORCH: Any = vars(torch._C)["_functorch"]  # pyright: ignore[reportPrivateUsage]
 """Torch's own functions on them; there are no public ones."""
 
 
 ADD_ROWS: Any = import_module("torch._functorch.predispatch")._add_batch_dim
 """As torch.vmap does it, so that it is traced."""
+
+
+MOST_ROWS = 128
+"""As many gradients are written one after the other, each with operations of its own: 128 of a small network compile in 40 s."""
+
+
+def expect_few(rows: int) -> None:
+    """Raise TraceError if gradients of that many rows would have to be written one after the other."""
+    if rows > MOST_ROWS:
+        location = source.here()
+        raise trace_error(
+            f"the step takes {rows} gradients of one value{quoted(location)}, one for each row of what it is multiplied by; at"
+            f" most {MOST_ROWS} are supported: of a batch take the Jacobian of each sample, vmap(jacrev(f))(x)"
+            ", or use torch.func.jacfwd where there are fewer inputs than outputs",
+            location,
+        )
 
 
 def is_batched(tensor: torch.Tensor) -> bool:

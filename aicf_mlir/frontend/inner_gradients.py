@@ -9,7 +9,7 @@ import torch
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import edges_behind, leaves_of
-from aicf_mlir.frontend.batched import made_leaf, unbatched
+from aicf_mlir.frontend.batched import expect_few, made_leaf, unbatched
 from aicf_mlir.frontend.functions import Functions
 from aicf_mlir.frontend.markers import GRADIENT, INPUT, LEAF
 from aicf_mlir.frontend.source import quoted, trace_error
@@ -97,6 +97,7 @@ class InnerGradients:
         given = as_list(grad_outputs) or [None] * len(of)
         if is_grads_batched:
             sizes = {each.shape[0] for each in given if each is not None}
+            expect_few(max(sizes, default=0))
             rows = [
                 self.gradient_of(
                     of,

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from aicf_mlir.frontend.batched import expect_few
+
 _library: Any = torch.library.Library("aicf_train", "DEF")
 _library.define("backward(Tensor loss, Tensor[] wrt, bool retain_graph) -> Tensor[]")
 _library.define("update(Tensor[] params, Tensor[] grads) -> Tensor[]")
@@ -149,6 +151,7 @@ def _row_by_row(
     retain_graph: bool,
 ) -> tuple[list[torch.Tensor], list[int]]:
     """Return the gradient of each row with respect to tensors that all rows share."""
+    expect_few(rows)
 
     def row(tensors: Sequence[torch.Tensor], places: Sequence[int | None], number: int) -> list[torch.Tensor]:
         return [t if dim is None else t.select(dim, number) for t, dim in zip(tensors, places, strict=True)]

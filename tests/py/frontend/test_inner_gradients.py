@@ -168,7 +168,25 @@ def linear_in_a_gradient(model: Any, b: Batch) -> torch.Tensor:
     return along(value * b["w"]).mean()
 
 
+def many_rows(model: Any, b: Batch) -> torch.Tensor:
+    return torch.func.jacrev(model)(b["z"].repeat(22, 1)).square().mean()
+
+
+def many_given_rows(model: Any, b: Batch) -> torch.Tensor:
+    x = b["z"].requires_grad_()
+    y = model(x)
+    return grad(y, x, torch.ones(129, *y.shape, dtype=y.dtype), create_graph=True, is_grads_batched=True)[
+        0
+    ].mean()
+
+
+ROWS_REFUSED = (
+    "gradients of one value .*at most 128 are supported: of a batch take the Jacobian of each sample"
+)
+
 REFUSED: dict[str, tuple[Any, str]] = {
+    "many rows": (many_rows, "the step takes 132 " + ROWS_REFUSED),
+    "many given rows": (many_given_rows, "the step takes 129 " + ROWS_REFUSED),
     "duals under no_grad": (dual_under_no_grad, r"forward_ad is used under no_grad\(\)"),
     "a dual through no_grad": (dual_through_no_grad, r"a tangent may pass through no_grad\(\)"),
     "nested duals": (nested_duals, "Nested forward mode AD is not supported"),
@@ -312,3 +330,36 @@ def test_a_loop_body_may_call_backward_with_create_graph() -> None:
             reference(a_batch())
     for (key, got), wanted in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert_near(got.detach(), wanted.detach(), TOLERANCE, key)
+
+
+DRAWS: dict[str, Any] = {
+    "of the rows": lambda x: torch.rand_like(x) + 0 * x,
+    "of a shape": lambda x: torch.rand(2, dtype=x.dtype) + 0 * x,
+    "dropout": lambda x: torch.nn.functional.dropout(torch.ones_like(x)),
+    "inside of a gradient": torch.func.grad(lambda x: torch.nn.functional.dropout(x).sum()),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("randomness", ["different", "same", "error"])
+def test_vmap_draws_as_it_is_asked_to(name: str, randomness: str) -> None:
+    def loss(model: Any, b: Batch) -> Any:
+        rows = torch.vmap(DRAWS[name], randomness=randomness)(b["z"].repeat(3, 1))
+        return model(b["z"]).mean(), {"rows": rows}
+
+    model, batch = inner_gradient_cases.tanh_net().double(), a_batch()
+    if randomness == "error":
+        with pytest.raises(TraceError, match="vmap: called random operation while in randomness error mode"):
+            compiled(model, loss, batch)
+        return
+    step, found = compiled(model, loss, batch), list[torch.Tensor]()
+    for _ in range(2):
+        step.train_step(batch)
+        found.append(step.outputs["rows"].clone())
+    assert not torch.equal(*found)
+    distinct = {tuple(row) for each in found for row in each.tolist()}
+    if randomness == "same":
+        assert all((each == each[0]).all() for each in found)
+        assert len(distinct) <= 2
+    else:
+        assert len(distinct) == 36 if name.startswith("of") else len(distinct) == 4

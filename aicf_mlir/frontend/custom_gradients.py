@@ -76,19 +76,19 @@ class _Recorded(torch.autograd.Function):
         if not torch.is_grad_enabled() or not ctx.leaving:
             return None, None, *empty
         if ctx.once:
-            error = torch._C._functions.DelayedError(ONCE, len(empty))  # pyright: ignore[reportPrivateUsage]
-            found = error(*(each.requires_grad_() for each in empty))
+            found: Any = DELAYED(ONCE, len(empty))(*(each.requires_grad_() for each in empty))
             return None, None, *(found if isinstance(found, tuple) else (found,))
         given = (*cotangents, *ctx.saved_tensors)
-        depends: Any = _Depending.apply
+        function: Any = _Depending
         depending: list[torch.Tensor] = []
         for leaving, operand in zip(ctx.leaving, ctx.operands, strict=True):
             nodes = {node for node, _ in edges_behind(leaving)}
             read = [value for each, value in zip(ctx.arriving, given, strict=False) if each.grad_fn in nodes]
-            depending.append(depends(operand, leaving, *read))
+            depending.append(function.apply(operand, leaving, *read))
         return None, None, *depending
 
 
+DELAYED: Any = vars(torch._C)["_functions"].DelayedError  # pyright: ignore[reportPrivateUsage]
 ONCE = b"trying to differentiate twice a function that was marked with @once_differentiable"
 """Torch's error."""
 

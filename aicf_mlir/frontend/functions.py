@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from threading import get_ident
 from typing import Any, cast
 
@@ -27,7 +28,7 @@ from aicf_mlir.ir.locations import SourceLocation
 BASE: Any = Function.__mro__[1]
 """The class in which `Function.apply` finds the method it calls, however the user has obtained it."""
 
-CHECKPOINT: Any = torch.utils.checkpoint
+CHECKPOINT: Any = import_module("torch.utils.checkpoint")
 AROUND = "_checkpoint_without_reentrant_generator"
 """What a checkpoint does around its function, to compute it again in a gradient: the step has its values."""
 

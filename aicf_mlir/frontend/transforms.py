@@ -94,7 +94,14 @@ def _linear(function: Any) -> Callable[[Any], Any]:
 
     if function is not EAGER.make_fx:
         return lambda graph: graph
-    return lambda traced: lambda _: partial(along, traced)
+
+    def made(traced: Any) -> Any:
+        def at(_: Any) -> Any:
+            return partial(along, traced)
+
+        return at
+
+    return made
 
 
 @contextmanager

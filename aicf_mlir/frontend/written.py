@@ -28,7 +28,8 @@ def gaussian_nll_loss(
     spread = torch.full_like(input, var) if isinstance(var, (int, float)) else var
     if spread.shape == input.shape[:-1] != input.shape:
         spread = spread.unsqueeze(-1)
-    if spread.shape not in (input.shape, (*input.shape[:-1], 1)):
+    unlike = [n for n, whole in zip(spread.shape, input.shape, strict=False) if n != whole]
+    if spread.dim() != input.dim() or unlike not in ([], [1]):
         raise ValueError("var is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not valid")

@@ -178,6 +178,8 @@ def parametric_relu(call: Call) -> SSAValue:
     rank, channels = len(shape_of(x)), math.prod(shape_of(weight))
     if len(shape_of(weight)) <= 1 and rank > 1:
         weight = call.emit.reshape(weight, (1, channels, *[1] * (rank - 2)))
+    elif not rank:
+        weight = call.emit.reshape(weight, ())
     return applied(call, "prelu", [x, weight])
 
 

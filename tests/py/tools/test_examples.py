@@ -118,7 +118,7 @@ def test_cifar(device: str, tmp_path: Path) -> None:
     epochs = re.findall(r"^epoch +\d  loss ([\d.]+)  held-out accuracy +([\d.]+)%$", run.stdout, re.MULTILINE)
     assert len(epochs) == 3 and float(epochs[2][0]) < float(epochs[0][0]) - 0.3, run.stdout
     assert float(epochs[2][1]) > 50, "chance finds one of ten"
-    assert len(re.findall(r"train  step +\d+/66  loss ", run.stderr)) == 8
+    assert len(re.findall(r"train  step +\d+/66  loss ", run.stderr)) >= 8
     points = re.findall(r'points="([^"]+)"', plot.read_text())
     assert len(points) == 1 and len(points[0].split()) == 66
 

@@ -22,12 +22,12 @@ Forward = Callable[[Any, torch.Tensor], torch.Tensor]
 def cumulative(layer: Any, x: torch.Tensor) -> torch.Tensor:
     """Normalize a batch, with `momentum=None`: the running statistics are the averages of those of all batches."""
     layer._check_input_dim(x)
-    new = [torch.zeros_like(old) for old in (layer.running_mean, layer.running_var)]
-    result = F.batch_norm(x, *new, layer.weight, layer.bias, True, 1.0, layer.eps)
+    mean, variance = torch.zeros_like(layer.running_mean), torch.zeros_like(layer.running_var)
+    result = F.batch_norm(x, mean, variance, layer.weight, layer.bias, True, 1.0, layer.eps)
     with torch.no_grad():
         layer.num_batches_tracked.add_(1)
-        part = 1.0 / layer.num_batches_tracked.to(new[0].dtype)
-        for old, of_batch in zip((layer.running_mean, layer.running_var), new, strict=True):
+        part = 1.0 / layer.num_batches_tracked.to(mean.dtype)
+        for old, of_batch in ((layer.running_mean, mean), (layer.running_var, variance)):
             old.copy_(old * (1 - part) + of_batch * part)
     return result
 
@@ -47,7 +47,7 @@ def is_cumulative(layer: Any) -> bool:
 
 
 RESTATED: Mapping[type, tuple[Callable[[Any], bool], Forward]] = {
-    batchnorm._BatchNorm: (is_cumulative, cumulative),
+    batchnorm._BatchNorm: (is_cumulative, cumulative),  # pyright: ignore[reportPrivateUsage]
     torch.nn.CrossMapLRN2d: (lambda layer: True, across_channels),
 }
 """By class, which of its layers, and as what."""

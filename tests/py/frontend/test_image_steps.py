@@ -102,7 +102,8 @@ def test_mixtures_and_layouts(loss: Loss) -> None:
 
 def test_a_model_with_channels_last_stays_one() -> None:
     torch.manual_seed(0)
-    model, batch = Network().to(memory_format=torch.channels_last), floats()
+    network: Any = Network()
+    model, batch = network.to(memory_format=torch.channels_last), floats()
     batch["x"] = batch["x"].contiguous(memory_format=torch.channels_last)
     assert_trains(model, laid_out, batch, 1e-4)
 

@@ -257,11 +257,11 @@ def starts_of(
     return call.emit.insert(nn.ConcatOp([starts, last], 1))
 
 
-LINEAR = dict.fromkeys(
+LINEAR: dict[str, str] = dict.fromkeys(
     ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"), "upsample_linear1d"
 )
 """What is linear in each dimension."""
-RESIZES = {
+RESIZES: dict[str, int] = {
     **{f"_upsample_{kind}2d_aa": 2 for kind in ("bilinear", "bicubic", "lanczos")},
     **{name: rank for rank, name in enumerate(LINEAR, 1)},
     "upsample_bicubic2d": 2,

@@ -8,6 +8,7 @@ import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.types import ELEMENT_TYPES
@@ -125,7 +126,17 @@ def cast(call: Call) -> SSAValue:
     """Another type, on the same device."""
     if (device := call.arguments.get("device")) is not None and torch.device(device) != call.device:
         raise Refused(f"a move from {call.device} to {device}; a step runs on one device")
-    return call.value("self") if call["dtype"] is None else call.operand("self", call.expected.dtype)
+    if call["dtype"] is None:
+        return call.value("self")
+    if call.expected.dtype is torch.uint8:
+        return as_bytes(call)
+    return call.operand("self", call.expected.dtype)
+
+
+def as_bytes(call: Call) -> SSAValue:
+    """The last eight bits of whole numbers, in int32 as all bytes of a step."""
+    whole = call.operand("self", torch.int32)
+    return call.emit.insert(CLASSES["bitwise_and"](whole, call.emit.constant(255, torch.int32)))
 
 
 def identity(call: Call) -> Value:

@@ -234,6 +234,17 @@ CASES: dict[str, Make] = {
         **SMALL_UNET,
     ),
     "diffusers VAE": coder("AutoencoderKL"),
+    "diffusers tiny autoencoder": lambda: trained(
+        diffusers.AutoencoderTiny(
+            encoder_block_out_channels=(8, 8),
+            decoder_block_out_channels=(8, 8),
+            num_encoder_blocks=(1, 1),
+            num_decoder_blocks=(1, 1),
+        ),
+        lambda: {"x": torch.randn(2, 3, 16, 16)},
+        lambda m, b: F.mse_loss(m(b["x"]).sample, b["x"]),
+        sgd,
+    ),
     "diffusers VQ": coder("VQModel", num_vq_embeddings=8),
     "diffusers prior": lambda: trained(
         diffusers.PriorTransformer(

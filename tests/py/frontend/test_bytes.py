@@ -35,6 +35,8 @@ USES: dict[str, Function] = {
     "number": lambda x, b: x[b["image"][0].long() % 5],
     "compared": lambda x, b: x.masked_fill(b["image"] > 100, 0.0) + (b["image"] < 0.5),
     "chosen": lambda x, b: torch.where(b["image"].bool(), x, 0.25),
+    "made": lambda x, b: x * ((x.sigmoid() * 255).round().byte() / 255) + b["image"].float() / 255,
+    "made of whole numbers": lambda x, b: x * (b["image"].long() * 3 - 200).to(torch.uint8).to(x.dtype) / 255,
     "parts": lambda x, b: torch.cat([part.to(x.dtype) for part in b["image"].chunk(2, 1)], 1) * x / 255,
 }  # fmt: skip
 

@@ -120,7 +120,9 @@ class Network:
             self.add(kind[self.rank](self.each(1, 2, 3)))
             return
         if kind is POWERS:
-            self.add(kind[self.rank](2, kernel, options["stride"]))
+            one = self.rank == 1  # torch takes a number there
+            stride = options["stride"]
+            self.add(kind[self.rank](2, *((kernel[0], stride[0]) if one else (kernel, stride))))
             return
         options["padding"] = tuple(self.draw.randrange(k // 2 + 1) for k in kernel)
         if kind is AVERAGE:
@@ -133,7 +135,6 @@ class Network:
         rows: list[Callable[[], nn.Module]] = [
             lambda: BATCH_NORMS[self.rank](self.channels, momentum=momentum, affine=self.draw.random() < 0.8),
             lambda: nn.GroupNorm(groups, self.channels),
-            lambda: nn.LocalResponseNorm(self.draw.choice((1, 2, 3)), alpha=0.1),
         ]
         if math.prod(self.spatial) > 1:
             rows.append(lambda: INSTANCE_NORMS[self.rank](self.channels, affine=self.draw.random() < 0.5))
@@ -183,6 +184,10 @@ def network(seed: int, shape: Shape, classes: int) -> nn.Module:
 def convolutional(seed: int) -> Program:
     """The convolutional program of a seed: optimizer, options and types are those of the other program of the seed."""
     base, draw = program(seed), Draw(seed ^ 0x5EED)
+    if (
+        base.dtype is torch.float16
+    ):  # a scaled loss overflows at once, and torch's optimizer has no state then
+        base = replace(base, dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)
     narrow = base.options.low is not None or base.dtype.itemsize == 2
     rank = draw.choice((1, 2, 2, 2, 2 if narrow else 3))  # torch has no pools of volumes in half precision
@@ -199,7 +204,9 @@ def convolutional(seed: int) -> Program:
 
     def batch(size: int) -> Batch:
         n = count if size == sizes[0] else count + 1
-        x = inputs_of(draw, (n, *shape), generator).to(base.dtype)
+        x = (
+            inputs_of(draw, (n, *shape), generator).nan_to_num(0.0, 1.0, -1.0).to(base.dtype)
+        )  # 0 * NaN is torch's choice
         if loss.kind == "cross_entropy":
             return {"x": x, "t": torch.randint(0, classes, (n,), generator=generator)}
         return {"x": x, "t": torch.randn((n, classes), generator=generator).to(base.dtype)}

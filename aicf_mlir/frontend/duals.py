@@ -16,13 +16,16 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.inner_gradients import InnerGradients
 from aicf_mlir.frontend.source import quoted, trace_error
 
-PLACES: tuple[Any, ...] = (import_module("torch._functorch.predispatch"), torch._C, torch._VF)
+PLACES: tuple[Any, ...] = tuple(
+    import_module(name) for name in ("torch._functorch.predispatch", "torch._C", "torch._VF")
+)
 """The modules in which a version of torch may look its functions of duals up."""
 
 
 def place_of(name: str) -> Any:
     """Return the module in which this torch looks the function up."""
     return next(place for place in PLACES if hasattr(place, name))
+
 
 Derivatives = Callable[..., list[torch.Tensor | None]]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+import torch
 from function_checks import check_function, smallest
 from random_convolutions import convolutional
 from random_functions import nn_program
@@ -78,7 +79,7 @@ def test_what_is_wrong_is_found() -> None:
         :4
     ]:
         for wrong in (0.02, float("nan")):
-            changed = case.expected[key].clone()
+            changed = case.expected[key].clone(memory_format=torch.contiguous_format)
             changed.reshape(-1)[-1] += wrong * (1 + changed.abs().max())
             with pytest.raises(AssertionError, match=key[1]):
                 check_function(case.expecting({key: changed}), "cpu")

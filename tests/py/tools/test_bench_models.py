@@ -141,4 +141,4 @@ def test_a_wrong_result_is_told_from_a_rounded_one() -> None:
     none, endless = [torch.tensor([1.0, math.nan])], [torch.tensor([1.0, math.inf])]
     for made in (none, endless):
         assert sweep_gpu.differing(op, "f32", made, truth, lambda: truth) == "result 0 is off by inf"
-        assert sweep_gpu.differing(op, "f32", made, made, lambda: made) == ""
+        assert sweep_gpu.differing(op, "f32", made, made, lambda made=made: made) == ""

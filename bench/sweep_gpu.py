@@ -174,7 +174,7 @@ def distance(x: Tensor, y: Tensor) -> float:
     """The largest difference; infinite where one is no number or infinite, and the other is another."""
     x, y = x.double(), y.double()
     same = (x == y) | (x.isnan() & y.isnan())
-    off = torch.where(same, 0.0, (x - y).abs()).nan_to_num(math.inf)
+    off = torch.where(same, 0.0, (x - y).abs()).nan_to_num(math.inf, math.inf)
     return float(off.max()) if off.numel() else 0.0
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import torch
 
@@ -32,3 +32,22 @@ def leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     nodes = dict.fromkeys(node for node, _ in edges_behind(tensor))
     leaves = (getattr(node, "variable", None) for node in nodes)
     return [leaf for leaf in leaves if leaf is not None]
+
+
+def has_none(tensor: torch.Tensor) -> bool:
+    """True if a tensor could have a gradient and has none."""
+    return tensor.is_floating_point() and not tensor.requires_grad
+
+
+def is_differentiable(value: object) -> bool:
+    """True if it is a tensor with a gradient."""
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def like(made: object, carries_gradient: bool) -> Any:
+    """Return results as the tracer describes them, each with a gradient or none."""
+    if isinstance(made, torch.Tensor):
+        return made.detach().requires_grad_(carries_gradient and made.is_floating_point())
+    if isinstance(made, (list, tuple)):
+        return [like(each, carries_gradient) for each in cast(Sequence[object], made)]
+    return made

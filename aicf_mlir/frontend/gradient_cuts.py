@@ -30,7 +30,7 @@ from torch.fx.node import map_arg
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from aicf_mlir.errors import AicfError
-from aicf_mlir.frontend.autograd_graph import leaves_of
+from aicf_mlir.frontend.autograd_graph import has_none, is_differentiable, leaves_of, like
 from aicf_mlir.frontend.backwards import Backwards
 from aicf_mlir.frontend.batched import levels_restored, made_leaf, unbatched
 from aicf_mlir.frontend.composites import BLOCK as AUTOCAST
@@ -388,22 +388,3 @@ def following(node: Node) -> Node:
     while node.op == "placeholder" and after.op == "placeholder":
         after = after.next
     return after
-
-
-def has_none(tensor: torch.Tensor) -> bool:
-    """True if a tensor could have a gradient and has none."""
-    return tensor.is_floating_point() and not tensor.requires_grad
-
-
-def is_differentiable(value: object) -> bool:
-    """True if it is a tensor with a gradient."""
-    return isinstance(value, torch.Tensor) and value.requires_grad
-
-
-def like(made: object, carries_gradient: bool) -> Any:
-    """Return results as the tracer describes them, each with a gradient or none."""
-    if isinstance(made, torch.Tensor):
-        return made.detach().requires_grad_(carries_gradient and made.is_floating_point())
-    if isinstance(made, (list, tuple)):
-        return [like(each, carries_gradient) for each in cast(Sequence[object], made)]
-    return made

@@ -347,5 +347,5 @@ REFUSED: dict[str, tuple[Config, str]] = {
         "state 'rate' begins with a gradient or a hyperparameter",
     ),
     "idle": (lambda ps: Idle(ps, lr=0.1), "changes no parameter"),
-    "lbfgs": (lambda ps: torch.optim.LBFGS(ps), "LBFGS.step demands 'closure', .* take an optimizer"),
+    "lbfgs": (lambda ps: torch.optim.LBFGS(ps), "LBFGS.step demands 'closure', .* keep_gradients=True"),
 }

@@ -1,8 +1,8 @@
 """Values that a cluster computes again from others that are fewer bytes to read, or are in memory in any case.
 
 A batch norm reads the 16-bit result of a convolution in each of its launches, and never writes it in f32, centred or scaled; its
-gradient writes what arrives in 16 bits, and not its f32 multiples. What is in memory in any case are arguments, and results of
-launches that no loop and no epilogue can join.
+gradient writes what arrives in 16 bits, and not its f32 multiples. What is in memory in any case are results of launches that no
+loop and no epilogue can join. Arguments are not meant: updates of all parameters shall stay one launch.
 """
 
 from __future__ import annotations
@@ -114,8 +114,7 @@ def passed(member: LoopMember, root: SSAValue) -> set[SSAValue]:
 
 def is_in_memory(value: SSAValue) -> bool:
     """True for a value that is in memory whatever reads it."""
-    owner = value.owner
-    return not isinstance(owner, Operation) or (isinstance(owner, KernelOp) and owner.op_name in IN_MEMORY)
+    return isinstance(value.owner, KernelOp) and value.owner.op_name in IN_MEMORY
 
 
 def bytes_of(value: SSAValue) -> int:

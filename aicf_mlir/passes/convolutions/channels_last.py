@@ -30,8 +30,7 @@ from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.convolutions.few_channels import FewChannels
 
 WINDOWS = ("kernel", "stride", "dilation", "low", "spread", "size")
-ALONG_CHANNELS = {"low": 0}
-"""The numbers of a window in the direction of the channels where they are not 1; its size is the number of channels."""
+"""The numbers of a window in each direction."""
 
 
 def to_last(rank: int) -> tuple[int, ...]:
@@ -71,8 +70,10 @@ class ChannelsLast:
                     self._convolve(op)
             elif isinstance(op, nn.TransposeOp):
                 self._transpose(op)
-            elif any(operand in self._last or operand in self._rows for operand in op.operands):
+            elif any(operand in self._last for operand in op.operands):
                 self._carry(op)
+            elif any(operand in self._rows for operand in op.operands):
+                self._carry_rows(op)
         for back in reversed(self._back):
             if not any(True for _ in back.uses) and isinstance(back.owner, Operation):
                 Rewriter.erase_op(back.owner)
@@ -170,10 +171,17 @@ class ChannelsLast:
                 self._clone(op, rank, both)
             case nn.ReshapeOp():
                 self._reshape(op)
-            case NormOp() | NormGradOp():
-                self._normalize(op)
             case _:
                 pass
+
+    def _carry_rows(self, op: Operation) -> None:
+        """Norms of groups of channels, and what makes images of them again; others read the groups as they were."""
+        if isinstance(op, NormOp | NormGradOp):
+            self._normalize(op)
+        elif isinstance(op, nn.ReshapeOp):
+            images = self._rows[op.x].images
+            if shape_of(op.result) == permuted(shape_of(images), to_first(len(shape_of(images)))):
+                self._replace(op, [images])
 
     def _clone(self, op: Operation, rank: int, properties: Mapping[str, Attribute]) -> None:
         """The op on the other forms of its operands, with other properties."""
@@ -236,7 +244,7 @@ class ChannelsLast:
         new = op.clone(value_mapper=dict(forms))
         n, channels, *size = shape_of(op.results[0])
         for name in WINDOWS:
-            more = channels if name == "size" else ALONG_CHANNELS.get(name, 1)
+            more = {"size": channels, "low": 0}.get(name, 1)
             new.properties[name] = ints_attr((*getattr(op, name).get_values(), more))
         result = new.results[0]
         Rewriter.replace_value_with_new_type(result, with_shape(result, (n, 1, *size, channels)))
@@ -250,12 +258,6 @@ class ChannelsLast:
 
     def _reshape(self, op: nn.ReshapeOp) -> None:
         """Of images and channels as they are; where there is one element a channel, both forms are the same."""
-        if (rows := self._rows.get(op.x)) is not None:
-            if op.x not in self._last and shape_of(op.result) == permuted(
-                shape_of(rows.images), to_first(len(shape_of(rows.images)))
-            ):
-                self._replace(op, [rows.images])
-            return
         other, shape = self._last[op.x], shape_of(op.result)
         n, channels, *spatial = shape_of(op.x)
         if len(shape) > 2 and shape[:2] == (n, channels):

@@ -52,6 +52,21 @@ BETWEEN: dict[str, Between] = {
         {"norm": nn.BatchNorm2d(8)},
     ),
     "group norm": (lambda x, norm: norm(x), {"norm": nn.GroupNorm(2, 8)}),
+    "group norm by hand": (
+        lambda x: (
+            ((g := x.reshape(2, 2, -1)) - g.mean(-1, keepdim=True))
+            .mul(g.var(-1, keepdim=True))
+            .reshape(x.shape)
+        ),
+        {},
+    ),
+    "rows of groups, normed and used": (
+        lambda x: (
+            F.layer_norm(g := x.reshape(2, 2, -1), (256,)) + g.relu() * torch.cat([g, g], 1)[:, 1:3]
+        ).reshape(x.shape),
+        {},
+    ),
+    "largest places": (lambda x: x + x.argmax(1, keepdim=True) + x.argmax(2, keepdim=True), {}),
     "layer norm of channels": (
         lambda x, norm: norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2),
         {"norm": nn.LayerNorm(8)},

@@ -31,8 +31,7 @@ void bind_devices(py::module_& m) {
   m.def("find_libraries_in", &find_libraries_in, py::arg("folders"));
   m.def("libraries", [] {
     std::vector<std::tuple<std::string, std::string, size_t>> rows;
-    for (const LibraryRow& row : kLibraries)
-      rows.emplace_back(row.name, row.title, version_of(row.library));
+    for (const LibraryRow& row : kLibraries) rows.emplace_back(row.name, row.title, version_of(row.library));
     return rows;
   });
   m.def(

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "device/libraries/found.h"
 #include "device/cuda_branches.h"
 #include "device/cuda_dependent.cuh"
 #include "device/cuda_graph_nodes.h"
@@ -21,6 +20,7 @@
 #include "device/cuda_status.h"
 #include "device/cuda_upload.h"
 #include "device/device.h"
+#include "device/libraries/found.h"
 
 namespace aicf {
 namespace {

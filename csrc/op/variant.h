@@ -71,7 +71,7 @@ struct KernelVariant {
   Status (*supported)(const OpDesc&);
   size_t (*query_workspace)(const OpDesc&) = nullptr;  // bytes; null means none
   Choices choices = nullptr;                           // null: it has no choice
-  bool skippable = false;  // whether the launch looks at ctx.predicate; needed on CUDA only
+  bool skippable = false;           // whether the launch looks at ctx.predicate; needed on CUDA only
   Library library = Library::None;  // whose it is, which a target has or has not
   // Why a later row is taken where no plan names this one, though it supports the operation; null: none is.
   Status (*preferred)(const OpDesc&) = nullptr;

@@ -24,13 +24,13 @@ def pad(call: Call, of_name: str = "constant") -> SSAValue:
     pairs += [(widths[i], widths[i + 1]) for i in range(len(widths) - 2, -1, -2)]
     if mode != "constant":
         return padded_from_itself(call, x, pairs, mode)
-    value = call.arguments.get("value")
+    number = 0.0 if (value := call.arguments.get("value")) is None else float(value)
     low, high = ([pair[side] for pair in pairs] for side in (0, 1))
     if not any((*low, *high)):
         return x
     if 0 in shape_of(x):
-        return call.emit.constant(float(value or 0), call.expected.dtype, call.shape)
-    return call.emit.insert(nn.PadOp(x, low, high, float(value or 0)))
+        return call.emit.constant(number, call.expected.dtype, call.shape)
+    return call.emit.insert(nn.PadOp(x, low, high, number))
 
 
 def padded_from_itself(call: Call, x: SSAValue, pairs: Sequence[tuple[int, int]], mode: str) -> SSAValue:

@@ -18,25 +18,49 @@ from aicf_mlir.ir.tensor_op import shape_of
 
 
 def convolution(call: Call) -> SSAValue:
-    """Convolve in any rank, stride, padding, dilation and groups; transposed, the gradient of a convolution with
-    respect to its input.
-    """
+    """Convolve in any rank, stride, padding, dilation and groups."""
+    return convolved(call, bool(call["transposed"]))
+
+
+def plain_convolution(call: Call) -> SSAValue:
+    """Convolve, as the functions of `torch.nn.functional` do: also one image alone."""
+    return convolved(call, False)
+
+
+def transposed_convolution(call: Call) -> SSAValue:
+    """The gradient of a convolution with respect to its input, as a function of `torch.nn.functional`."""
+    return convolved(call, True)
+
+
+def convolved(call: Call, transposed: bool) -> SSAValue:
+    """A convolution, or the gradient of one with respect to its input, with the bias if there is one."""
     x, w = call.value("input"), call.value("weight")
-    spatial = shape_of(w)[2:]
-    windows = Windows.of(
-        spatial, *(each(call[name], len(spatial)) for name in ("stride", "dilation", "padding"))
-    )
-    groups = int(call["groups"])
-    convolved = Convolved(windows.stride, windows.dilation, windows.low, groups)
-    if 0 in call.shape or 0 in shape_of(x):
-        result = call.emit.constant(0.0, call.dtype, call.shape)
+    spatial, shape = shape_of(w)[2:], call.shape
+    if alone := len(shape_of(x)) == len(spatial) + 1:
+        x, shape = call.emit.reshape(x, (1, *shape_of(x))), (1, *shape)
+    stride, dilation = (each(call[name], len(spatial)) for name in ("stride", "dilation"))
+    low = low_padding(call["padding"], spatial, dilation)
+    windows = Windows.of(spatial, stride, dilation, low)
+    geometry = Convolved(windows.stride, windows.dilation, windows.low, int(call["groups"]))
+    if 0 in shape or 0 in shape_of(x):
+        result = call.emit.constant(0.0, call.dtype, shape)
     else:
-        form = nn.ConvolutionInputGradOp if call["transposed"] else nn.ConvolutionOp
-        result = call.emit.insert(form(x, w, convolved, call.shape[2:]))
-    if call["bias"] is None:
-        return result
-    bias = call.emit.reshape(call.value("bias"), (shape_of(result)[1], *[1] * len(spatial)))
-    return call.emit.insert(nn.AddOp(result, bias))
+        form = nn.ConvolutionInputGradOp if transposed else nn.ConvolutionOp
+        result = call.emit.insert(form(x, w, geometry, shape[2:]))
+    if call["bias"] is not None:
+        bias = call.emit.reshape(call.value("bias"), (shape[1], *[1] * len(spatial)))
+        result = call.emit.insert(nn.AddOp(result, bias))
+    return call.emit.reshape(result, call.shape) if alone else result
+
+
+def low_padding(
+    given: str | Sequence[int], kernel: Sequence[int], dilation: Sequence[int]
+) -> tuple[int, ...]:
+    """The places added before each dimension: those given, none for "valid", the smaller half of what "same" needs."""
+    if isinstance(given, str):
+        same = given == "same"
+        return tuple(far * (size - 1) // 2 if same else 0 for size, far in zip(kernel, dilation, strict=True))
+    return each(given, len(kernel))
 
 
 def im2col(call: Call) -> SSAValue:
@@ -257,6 +281,15 @@ def of_ranks(
 
 ROWS: dict[str, AtenRule] = {
     "aten.convolution.default": convolution,
+    **{
+        f"aten.conv{rank}d.{overload}": plain_convolution
+        for rank in (1, 2, 3)
+        for overload in ("default", "padding")
+    },
+    **{
+        f"aten.conv_transpose{name}": transposed_convolution
+        for name in ("1d.default", "2d.input", "3d.input")
+    },
     "aten._convolution.default": convolution,
     "aten.im2col.default": im2col,
     "aten.col2im.default": col2im,

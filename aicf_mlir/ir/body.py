@@ -121,6 +121,11 @@ class Line(NamedTuple):
     attr: Attr = None
 
 
+def exact_line(line: Line) -> Line:
+    """A line that equals only a line of the same bits."""
+    return line._replace(attr=line.attr.hex()) if isinstance(line.attr, float) else line
+
+
 @dataclass(frozen=True)
 class Body:
     """Scalar operations in SSA form; equal bodies compute the same."""
@@ -134,9 +139,21 @@ class Body:
     def __hash__(self) -> int:
         return self._hash
 
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, Body):
+            return self is other
+        return self._hash == other._hash and self._key == other._key
+
     @cached_property
     def _hash(self) -> int:
-        return hash((self.args, self.lines, self.results))
+        return hash(self._key)
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        """All of it, with numbers by their bits: 0.0 and -0.0 are two constants, a NaN is one."""
+        floats = any(isinstance(line.attr, float) for line in self.lines)
+        lines = tuple(map(exact_line, self.lines)) if floats else self.lines
+        return self.args, lines, self.results
 
     def type(self, value: int) -> str:
         """The type of a value."""

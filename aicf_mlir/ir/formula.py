@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from aicf_mlir.ir.body import CHOICES, POWER_OF_INTEGER, Attr, Body, Line, is_float, is_table
+from aicf_mlir.ir.body import CHOICES, POWER_OF_INTEGER, Attr, Body, Line, exact_line, is_float, is_table
 from aicf_mlir.ir.element_types import NARROW
 
 Number = float | int | bool
@@ -54,7 +54,7 @@ class Builder:
         if op == "arith.extf" and (exact := self._rounded_exact(args[0])) is not None:
             return exact
         line = Line(op, tuple(args), type_, attr)
-        key = line if not isinstance(attr, float) else Line(op, tuple(args), type_, attr.hex())
+        key = exact_line(line)
         if key not in self._known:
             self._known[key] = len(self.args) + len(self.lines)
             self.lines.append(line)

@@ -13,18 +13,27 @@ from aicf_mlir.ir.formula import Builder, Scalar, trace
 ZERO, PASSES = "zero", "passes"
 """A cotangent that is 0 everywhere, and one that equals that of the result."""
 
-Frozen = tuple[tuple[str, Parameter], ...]
 
+class Frozen:
+    """Parameters as a key: equal are those with the same bits, so 0.0 and -0.0 are not."""
 
-def frozen(parameters: Mapping[str, Parameter]) -> Frozen:
-    """Parameters as a key."""
-    return tuple(parameters.items())
+    def __init__(self, parameters: Mapping[str, Parameter]):
+        self.parameters = dict(parameters)
+        self._key = tuple(
+            (name, value.hex() if isinstance(value, float) else value) for name, value in parameters.items()
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frozen) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
 
 @lru_cache(maxsize=4096)
 def body_of(row: Pointwise, types: tuple[str, ...], elements: tuple[str, ...], parameters: Frozen) -> Body:
     """The body of a row on operands of these compute types and element types."""
-    return trace(types, row.formula, elements=elements, **dict(parameters))
+    return trace(types, row.formula, elements=elements, **parameters.parameters)
 
 
 @lru_cache(maxsize=4096)
@@ -39,7 +48,7 @@ def cotangents(row: Pointwise, types: tuple[str, ...], elements: tuple[str, ...]
         found = iter(builder.inline(backward, range(len(types) + 1)))
         return builder.finish(next(found) if is_float(type_) else zero.value for type_ in types)
     gradient: Callable[..., Partials] = row.gradient
-    made = gradient(*given, **dict(parameters))
+    made = gradient(*given, **parameters.parameters)
     parts = [made] if isinstance(made, Scalar) else made
     return builder.finish((zero if part is None else part).value for part in parts)
 
@@ -69,7 +78,7 @@ def gradients(row: Pointwise) -> tuple[Pointwise | str, ...]:
     The row takes the values that the gradient needs of dy, the operands and y, by these names.
     """
     types = tuple("i1" if name in row.masks else "f32" for name in row.operands)
-    whole = cotangents(row, types, types, frozen(row.parameters))
+    whole = cotangents(row, types, types, Frozen(row.parameters))
     several = len(row.operands) - len(row.masks) > 1
     return tuple(_gradient(row, whole, operand, several) for operand in range(len(row.operands)))
 
@@ -91,7 +100,7 @@ def _gradient(row: Pointwise, whole: Body, operand: int, several: bool) -> Point
             tuple("i1" if name in row.masks else each for name in row.operands)
             for each in (known.type, known.element)
         )
-        one, reads = only(cotangents(row, types, elements, frozen(parameters)), operand)
+        one, reads = only(cotangents(row, types, elements, Frozen(parameters)), operand)
         by_number = {number: scalar.value for number, scalar in zip(needed, scalars, strict=True)}
         return builder.scalar(builder.inline(one, [by_number[number] for number in reads])[0])
 

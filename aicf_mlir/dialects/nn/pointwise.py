@@ -18,7 +18,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
 from aicf_mlir.dialects.nn.common import Canonicalized, UnfoldsBody, ValueOp
-from aicf_mlir.dialects.nn.gradient_rows import PASSES, body_of, gradients
+from aicf_mlir.dialects.nn.gradient_rows import PASSES, Frozen, body_of, gradients
 from aicf_mlir.dialects.nn.made import attributes_of, make_class, parameters_of
 from aicf_mlir.dialects.nn.rows import ROWS, Pointwise
 from aicf_mlir.dialects.nn.rows.row import Parameter
@@ -74,7 +74,7 @@ class PointwiseOp(ValueOp, GeneratedInterface, Canonicalized, abc.ABC):
 
     def body(self) -> Body:
         elements = tuple(element_name(element_type(operand)) for operand in self.operands)
-        return body_of(self.row(), self.compute_types, elements, tuple(self.parameters.items()))
+        return body_of(self.row(), self.compute_types, elements, Frozen(self.parameters))
 
 
 class DifferentiableOp(PointwiseOp, DifferentiableInterface, abc.ABC):

@@ -125,10 +125,13 @@ def check_copies(program: ProgramOp) -> None:
     copies = [slot for slot in slots.values() if slot.role.data == COPY and slot.alias is None]
     bodies = bodies_of(program) if copies else None
     twins: dict[LaunchOp, set[Cast]] = {}
+    writers_of: dict[str, list[LaunchOp]] = {}
+    for launch in launches if copies else ():
+        for root in roots(launch.writes, slots):
+            writers_of.setdefault(root, []).append(launch)
     for slot in copies:
         assert bodies is not None
-        writers = [launch for launch in launches if slot.symbol in roots(launch.writes, slots)]
-        if not writers:
+        if not (writers := writers_of.get(slot.symbol)):
             refuse(slot, f"no launch writes @{slot.symbol}")
         first, *later = writers
         made = dict(_reversed(casts_of(first, slots, bodies) or []))
@@ -143,7 +146,7 @@ def check_copies(program: ProgramOp) -> None:
                 f"@{first.symbol} writes @{slot.symbol}: expected a launch that casts {' or '.join(CAST_ROLES)} slots to"
                 f" slots of role {COPY} and does nothing else",
             )
-        updates = [launch for launch in launches if slots[source].root in roots(launch.writes, slots)]
+        updates = writers_of.get(slots[source].root, [])
         for launch in updates:
             if launch not in twins:
                 pairs = twins_of(launch, slots, bodies)

@@ -16,15 +16,18 @@ from aicf_mlir.ir.formula import Builder, Scalar
 from aicf_mlir.ir.tensor_op import element_type
 
 
+def read_type(value: SSAValue, reader: Operation) -> str | None:
+    """The element type that `reader` reads `value` rounded to, if the same body computes it; None if it is not rounded."""
+    is_sum_with_bias = isinstance(reader, kernel.BiasAddOp) and isinstance(value.owner, kernel.GemmOp)
+    if is_sum_with_bias and is_read_once(value):
+        return None
+    return element if (element := element_of(value)) in NARROW else None
+
+
 def as_read(builder: Builder, value: SSAValue, at: int, reader: Operation) -> int:
     """The number of `value` as `reader` reads it, if the same body computes it as `at`."""
-    if (
-        isinstance(reader, kernel.BiasAddOp)
-        and isinstance(value.owner, kernel.GemmOp)
-        and is_read_once(value)
-    ):
-        return at
-    return as_tensor(builder.scalar(at), element_of(value)).value
+    element = read_type(value, reader)
+    return at if element is None else builder.scalar(at).rounded(element).value
 
 
 def as_tensor(x: Scalar, element: str) -> Scalar:

@@ -6,7 +6,7 @@ it: so clusters never depend on each other in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
@@ -34,6 +34,7 @@ from aicf_mlir.passes.fuse.loops.members import (
     is_cheap,
     is_one_element,
     member_of,
+    operands_with,
     resolve,
 )
 from aicf_mlir.passes.fuse.loops.recomputed import recomputed
@@ -130,19 +131,32 @@ class Clustering:
         unchanged.
         """
         there = cluster.values | {root for root, _ in operands_of(cluster)}
+        given = there | {access.root for access in member.operands}
         again, index = member, 0
         while index < len(again.operands) and again.body.operations <= member.body.operations + FEW_LINES:
             root = again.operands[index].root
             source = None if root in there else self.cheap_source(root)
-            made = None if source is None else self.composed(again, index, source, root)
-            again, index = (
-                (again, index + 1) if made is None else (made, index)
-            )  # whose new operands come last
-        given = there | {access.root for access in member.operands}
+            if source is None:
+                index += 1
+            elif self.reads_more(source, given) and operands_with(again, index, source) is not None:
+                break
+            elif (made := self.composed(again, index, source, root)) is None:
+                index += 1
+            else:
+                again = made  # whose new operands come last
         more = any(a.root not in given and constant_of(a) is None for a in again.operands)
         if again is not member and index == len(again.operands) and not more:
             yield again
         yield member
+
+    def reads_more(self, source: LoopMember, given: Container[SSAValue]) -> bool:
+        """True if `source` reads a value that is not given and cannot be computed again."""
+        return any(
+            access.root not in given
+            and self.cheap_source(access.root) is None
+            and constant_of(access) is None
+            for access in source.operands
+        )
 
     def reads_alone(self, member: LoopMember) -> bool:
         """True if only `member` reads the values that it computes again, so that one launch disappears."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 from xdsl.ir import Operation, OpResult, SSAValue
@@ -18,7 +19,7 @@ from aicf_mlir.ir.body import COMPUTE, TRANSCENDENTAL, Body, is_float, is_table
 from aicf_mlir.ir.formula import Builder, Scalar, rounded, trace
 from aicf_mlir.ir.layouts import Layout, layout_of, shares_block
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
-from aicf_mlir.passes.fuse.rounding import as_read
+from aicf_mlir.passes.fuse.rounding import read_type
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,16 @@ def _sum(op: KernelOp) -> LoopMember | None:
 
 
 def composed(reader: LoopMember, index: int, source: LoopMember, value: SSAValue) -> LoopMember | None:
-    """`reader` with the computation of `source`, a map, in the place of its operand `index`; None if no strides express it.
+    """`reader` with the computation of `source` in the place of its operand `index`; None if `operands_with` gives none."""
+    if (operands := operands_with(reader, index, source)) is None:
+        return None
+    result = source.results.index(value)  # type: ignore[arg-type]
+    body = composed_body(reader.body, index, source.body, result, read_type(value, reader.op))
+    return replace(reader, body=body, operands=operands)
+
+
+def operands_with(reader: LoopMember, index: int, source: LoopMember) -> tuple[Access, ...] | None:
+    """The operands of `reader` with those of `source`, a map, in the place of number `index`; None if no strides express it.
 
     None too if the reader compares elements of one tensor, as ranks do. All of them must be the same numbers, but on a GPU a
     quotient that is computed again may end in another digit than the one that is stored.
@@ -219,14 +229,22 @@ def composed(reader: LoopMember, index: int, source: LoopMember, value: SSAValue
             if layout is None:
                 return None
         moved.append(Access(access.root, layout))
-    args = (*reader.body.args[:index], *reader.body.args[index + 1 :], *source.body.args)
-    operands = (*reader.operands[:index], *reader.operands[index + 1 :], *moved)
+    return (*reader.operands[:index], *reader.operands[index + 1 :], *moved)
+
+
+@lru_cache(maxsize=4096)  # a model repeats its layers
+def composed_body(reader: Body, index: int, source: Body, result: int, element: str | None) -> Body:
+    """`reader` with a result of `source`, rounded to `element` if there is one, in the place of its argument `index`.
+
+    The arguments of `source` come last.
+    """
+    args = (*reader.args[:index], *reader.args[index + 1 :], *source.args)
     builder = Builder(args)
-    first = len(reader.body.args) - 1
-    given = builder.inline(source.body, range(first, len(args)))[source.results.index(value)]  # type: ignore
-    given = as_read(builder, value, given, reader.op)
+    first = len(reader.args) - 1
+    given = builder.inline(source, range(first, len(args)))[result]
+    given = given if element is None else builder.scalar(given).rounded(element).value
     own = [*range(index), given, *range(index, first)]
-    return replace(reader, body=builder.finish(builder.inline(reader.body, own)), operands=operands)
+    return builder.finish(builder.inline(reader, own))
 
 
 def compares_elements(reader: LoopMember, index: int) -> bool:

@@ -28,6 +28,7 @@ from aicf_mlir.frontend.inner_gradients import OF_GRAD, InnerGradients, makes_le
 from aicf_mlir.frontend.known_indices import with_known_index
 from aicf_mlir.frontend.known_values import CONSTANT, Computed, KnownValues, Unknown
 from aicf_mlir.frontend.places import of_step, pause, resume
+from aicf_mlir.frontend.selections import Selections
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
 from aicf_mlir.frontend.torch_errors import TRANSFORMS, in_transform
@@ -53,10 +54,7 @@ READS_VALUES = {
 UNKNOWN_SHAPE = "makes a tensor whose shape depends on values"
 
 UNKNOWN_SHAPES = {
-    **dict.fromkeys(
-        ("__getitem__", "masked_select"),
-        f"{UNKNOWN_SHAPE}, the elements under a boolean mask (use torch.where, or a product with the mask)",
-    ),
+    "__getitem__": f"{UNKNOWN_SHAPE}, the elements under a boolean mask (let it begin the index, and index the rest afterwards)",
     "_pack_padded_sequence": f"{UNKNOWN_SHAPE}, a packed sequence (pad it, and mask what the padding gives)",
 }
 """Functions of unknown result shape, with a longer explanation."""
@@ -96,6 +94,8 @@ class Recorder(InnerGradients, TorchFunctionMode):
         """The tensors that the step itself has made leaves, as by `requires_grad_()`, by id."""
         self.known = KnownValues()
         """The values of tensors that the trace knows."""
+        self.selections = Selections(self.known)
+        """The elements under masks."""
         self._carriers: dict[object, torch.Tensor] = {}
         """The tensors with a gradient that the step has met, by memory."""
         self.functions = Functions()
@@ -122,10 +122,13 @@ class Recorder(InnerGradients, TorchFunctionMode):
         if (instead := written(func, args)) is not None:
             with self:
                 return instead(*args, **kwargs)
+        name = function_name(func)
+        if (chosen := self.selections.instead(func, name, args, kwargs, location)) is not None:
+            with self:
+                return chosen()
         args = self.traced(tuple(args))
         named: dict[str, Any] = self.traced(dict(kwargs))
         kwargs = named
-        name = function_name(func)
         if func is torch.autograd.grad:
             return self.gradient_of(**dict(zip(OF_GRAD, args, strict=False)) | named)
         if makes_leaf(name, args, kwargs):
@@ -166,6 +169,7 @@ class Recorder(InnerGradients, TorchFunctionMode):
                     operand, "changes a detached tensor in place, and the one with a gradient too", location
                 )
         self._carriers.update({memory_of(t): t for t in tensors((operands, result)) if t.requires_grad})
+        self.selections.masks.note(name, args, kwargs, result)
         return result
 
     def leaf(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.places import TracedPlaces
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.recorder import Recorder
+from aicf_mlir.frontend.selections import refuse_returned
 from aicf_mlir.frontend.structure import Structure
 
 
@@ -145,5 +146,6 @@ class StepModule(torch.nn.Module):
             result = function(model, structure.rebuilt(batch))
         loss, outputs = outcome(result, source.of_function(function))
         functions.expect_known(loss)
+        refuse_returned((loss, outputs), source.of_function(function))
         self.outputs[:] = outputs
         return loss, *outputs.values()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol, Self, TypeVar
 
@@ -34,6 +34,10 @@ class OfProgram(Protocol):
 
     def with_program(self, program: ExportedProgram) -> Self:
         """Return the same with another program."""
+        ...
+
+    def location(self, node: Node) -> SourceLocation | None:
+        """Return the user's line of a node."""
         ...
 
 
@@ -88,10 +92,10 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
     """Return `build(exported)`, of the graph as exported if possible: that is several times faster.
 
     Otherwise torch makes it functional and decomposes its simplest composites: the ones without a rule, which are views
-    like swapaxes. An op that is unsupported is decomposed by torch's rule for it, alone, and `build` tries again.
-    Raises TraceError once an unsupported op has no rule.
+    like swapaxes. An op that is unsupported is decomposed by torch's rule for it, with those that have no row, and `build` tries
+    again. Raises TraceError once an unsupported op has no rule.
     """
-    is_whole, refused = is_functional(exported.program), list[UnsupportedNode]()
+    is_whole, refused, tried = is_functional(exported.program), list[UnsupportedNode](), list[Any]()
     if not is_whole:
         exported = exported.with_program(decompose(exported.program, with_effects(exported.program)))
     while True:
@@ -101,10 +105,18 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
             refused.append(unsupported)
         target = refused[-1].target
         rules = decompositions(target) if refused[-1].may_decompose else {}
-        if target in rules and target not in [before.target for before in refused[:-1]]:
-            program = decompose(exported.program, {target: rules[target]})
+        if target in rules and target not in tried:
+            tried.append(target)
+            others = unlisted(exported, rules, [before.target for before in refused])
+            program = decompose(
+                exported.program, {t: rules[t] for t in (target, *(o.target for o in others))}
+            )
+            if others and has_checks(program):
+                others = []
+                program = decompose(exported.program, {target: rules[target]})
             if has_checks(program):
                 raise refused[-1].error(CHECKS)
+            refused[-1:-1] = others
             exported = exported.with_program(program)
         elif is_whole:
             exported = exported.with_program(decompose(exported.program, {}))
@@ -112,6 +124,17 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
         else:
             raise explain(refused)
         is_whole = False
+
+
+def unlisted(exported: OfProgram, rules: Mapping[Any, Any], known: Sequence[Any]) -> list[UnsupportedNode]:
+    """Return the first node of each op that has no row in the table but a rule of torch's, `known` ones left out."""
+    first = {
+        node.target: node
+        for node in reversed(exported.program.graph.nodes)
+        if node.op == "call_function" and node.target in rules and op_name(node) not in TABLE
+    }
+    nodes = [node for target, node in first.items() if target not in known and not is_random(node)]
+    return [UnsupportedNode(node, "", False, exported.location(node)) for node in nodes]
 
 
 def has_checks(program: ExportedProgram) -> bool:

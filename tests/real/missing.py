@@ -13,6 +13,7 @@ REASONS: dict[str, str] = {
     "scatter_reduce": r"aten\.scatter_reduce",
     "integer concatenation": r"aten\.cat\.default\(int64.*arithmetic on int64",
     "shape from values": r"shape depends on values",
+    "number of selected elements": r"on the elements under a mask",
     "value read": r"the step (branches|depends) on the value of a tensor",
     "random numbers of Python": r"draws random numbers of Python's random",
     "state kept by Python": r"the step changes what .* holds at a call, and computes with it",

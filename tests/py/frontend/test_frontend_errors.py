@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
     ),
     "format": (lambda m, h: h * len(f"{h.sum():.3f}"), ":.3f", r"formats the value of a tensor"),
     "equal": (lambda m, h: h if torch.equal(h, m.count) else -h, "torch.equal", r"compares the values"),
-    "shape by value": (lambda m, h: h[h > 0], "h[h > 0]", r"a tensor whose shape depends on values"),
+    "shape by value": (lambda m, h: h.unique(), "h.unique()", r"a tensor whose shape depends on values"),
     "no_grad in place": (
         in_place_without_gradient,
         "h.mul_(2)",

@@ -217,16 +217,12 @@ def test_an_index_is_checked_once() -> None:
 
 
 REFUSED: dict[str, Function] = {
-    "masked": lambda x, b: x[b["mask"]],
-    "masked select": lambda x, b: x.masked_select(b["mask"]),
     "known outside": lambda x, b: x[torch.tensor([5])],
     "mask with tensor": lambda x, b: x.index_put((b["mask"],), x[0, :1].expand(40)),
     "sparse": lambda x, b: F.embedding(b["row"], x, sparse=True),
 }
 
 REASONS = {
-    "masked": "elements under a boolean mask",
-    "masked select": "elements under a boolean mask",
     "known outside": "an index of 5, which is out of bounds",
     "mask with tensor": "a boolean mask as an index",
     "sparse": "an embedding with sparse=True",

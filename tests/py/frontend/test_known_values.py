@@ -281,8 +281,17 @@ def by_another_way(m: Net, x: Tensor) -> Tensor:
 
 ALIAS: list[Tensor] = []
 
+
+def repeated(x: Tensor, mask: Tensor) -> Tensor:
+    """Rows under a mask, as a function that takes their number."""
+    return x.repeat_interleave(mask.long(), 0)
+
+
 REFUSED: dict[str, tuple[Callable[[Net, Tensor], Tensor], str]] = {
-    "mask of the batch": (lambda m, x: m.layer(x)[x[:, 0] > 0], "shape depends on values.*'x' of the batch"),
+    "mask of the batch": (
+        lambda m, x: repeated(m.layer(x), x[:, 0] > 0),
+        "shape depends on values.*'x' of the batch",
+    ),
     "branch on the batch": (
         lambda m, x: m.layer(x) if x.sum() > 0 else x,
         "branches on the value.*'x' of the batch",
@@ -294,15 +303,15 @@ REFUSED: dict[str, tuple[Callable[[Net, Tensor], Tensor], str]] = {
     "a counter": (counted, "branches on the value.*depends on 'scale', which the step writes to"),
     "a flag that the step sets": (begun, "depends on 'ready', which the step writes to"),
     "random numbers": (
-        lambda m, x: m.layer(x)[torch.rand(NODES) > 0.5],
+        lambda m, x: repeated(m.layer(x), torch.rand(NODES) > 0.5),
         "shape depends on values.*depends on random numbers",
     ),
     "dropout of a buffer": (
-        lambda m, x: m.layer(x)[nn.functional.dropout(m.frozen, 0.5) > 0],
+        lambda m, x: repeated(m.layer(x), nn.functional.dropout(m.frozen, 0.5) > 0),
         "shape depends on values.*depends on random numbers",
     ),
     "written from the batch": (
-        lambda m, x: m.layer(x)[torch.zeros(NODES).copy_(x[:, 0]) > 0],
+        lambda m, x: repeated(m.layer(x), torch.zeros(NODES).copy_(x[:, 0]) > 0),
         "shape depends on values.*'x' of the batch",
     ),
     "a buffer reached twice": (by_another_way, "depends on 'running', which the step writes to"),
@@ -329,7 +338,7 @@ def test_a_write_by_views_is_seen() -> None:
         table = torch.ones(NODES)
         view = table[2:]
         view.copy_(x[2:, 0])
-        return m.layer(x)[table > 0]
+        return repeated(m.layer(x), table > 0)
 
     (model, optimizer), _ = pair("cpu")
     with pytest.raises(TraceError, match="shape depends on values"):

@@ -47,12 +47,14 @@ it computes with it. Numbers in the code of a model are exact up to 2^53.
 - Nothing in Python (`.item()`, `if`, a shape made from values) depends on the values of the batch or of what the step changes.
 - Python may depend on the values of tensors that the step only reads (edges, a mask, a grid of times). They are constants of the
   step, and a change is refused.
+- The elements under a mask (`x[mask]`, `masked_select`, `nonzero`, `torch.where(mask)`) keep the places of all, beside the mask.
+  What acts on each row alone and sums, means, extremes and losses over them are as in torch. `x.shape[0]` is a tensor. What needs
+  their number in Python, or puts them in order, is refused.
 - Random numbers come from a generator of our own (`seed=`, `step.seed(n)`). They follow torch's laws, but are not the same
   numbers.
 - A buffer may be updated by a value that is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,
   `self.count += 1`, `self.last = x.detach()`).
-- A gradient is cut by `detach` and `no_grad`. A loss function takes no gradients itself (`autograd.grad`, `torch.func`); a loop
-  body may take those of first order.
+- A gradient is cut by `detach` and `no_grad`. [Gradients in the loss](guide/derivatives.md) are of any order.
 - No op takes functions (`torch.cond`, `while_loop`, `scan`).
 """
 

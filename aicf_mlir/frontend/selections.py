@@ -1,0 +1,128 @@
+"""Functions that select elements by a mask, while a step is traced: what they give, and what is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from aicf_mlir.frontend.batched import is_batched
+from aicf_mlir.frontend.selected import Knows, Masks, Selected, places, select, tensors_in
+from aicf_mlir.frontend.selected_forms import NotByRow, bound, is_mask, parts_of
+from aicf_mlir.frontend.selected_rules import Rules
+from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.values import is_a
+from aicf_mlir.ir.locations import SourceLocation
+
+Tensor = torch.Tensor
+
+SELECTS = frozenset(("__getitem__", "masked_select", "where", "nonzero", "argwhere"))
+"""Functions, by name, whose result may be a selection."""
+
+
+class Selections:
+    """The selections of one trace."""
+
+    def __init__(self, known: Knows):
+        self.masks = Masks()
+        self._known = known
+
+    def instead(
+        self,
+        func: Callable[..., Any],
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        location: SourceLocation | None,
+    ) -> Callable[[], Any] | None:
+        """Return what to call in place of a function that selects elements or takes some; None to call the function."""
+        if any(type(each) is Selected for each in tensors_in([args, dict(kwargs)])):
+            return lambda: self._of_selected(func, name, args, kwargs, location)
+        if (
+            name == "__setitem__"
+            and is_mask(args[1])
+            and not args[1].dim()
+            and not self._known.has_all((args[1],))
+        ):
+            x, mask, value = args
+            return lambda: x.copy_(torch.where(mask, value, x))  # torch would read the mask
+        if name not in SELECTS or (found := selecting(self.masks, name, args, kwargs)) is None:
+            return None
+        mask, select = found
+        return None if is_batched(mask) or self._known.has_all((mask,)) else select
+
+    def _of_selected(
+        self,
+        func: Callable[..., Any],
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        location: SourceLocation | None,
+    ) -> Any:
+        try:
+            return Rules(self.masks, func, name, args, kwargs).result()
+        except NotByRow as error:
+            raise trace_error(
+                f"the step calls {name.strip('_')} on the elements under a mask{quoted(location)}, whose number it does not"
+                f" know: expected {error}; or compute with tensors of one size (torch.where, or a product with the mask)",
+                location,
+            ) from None
+
+
+def selecting(
+    masks: Masks, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Tensor, Callable[[], Any]] | None:
+    """Return the mask of a function that selects, and what it gives; None if it does not select."""
+    match name:
+        case "__getitem__":
+            x, index = args
+            parts = parts_of(index)
+            if not parts or not is_mask(parts[0]) or parts[0].dim() > x.dim():
+                return None
+            mask, rest = parts[0], parts[1:]
+            if tuple(x.shape[: mask.dim()]) != tuple(mask.shape) or any(
+                type(each) not in (slice, int, type(None), type(Ellipsis)) for each in rest
+            ):
+                return None
+            whole = (slice(None),) * mask.dim()
+            return mask, lambda: select(x[(*whole, *rest)] if rest else x, mask, ("mask", masks.key(mask)))
+        case "masked_select":
+            x, mask = bound(args, kwargs, "input", "mask")
+
+            def chosen() -> Selected:
+                shape: tuple[int, ...] = tuple(vars(torch)["broadcast_shapes"](x.shape, mask.shape))
+                is_whole = tuple(mask.shape) == shape
+                key: object = ("mask", masks.key(mask)) if is_whole else ("wide", masks.key(mask), shape)
+                return select(x.expand(shape), mask.expand(shape), key)
+
+            return (mask, chosen) if is_mask(mask) else None
+        case "where" | "nonzero" | "argwhere":
+            if (
+                not args
+                or len(args) > 1
+                or not is_a(args[0], Tensor)
+                or set(kwargs) - {"as_tuple"}
+                or not args[0].dim()
+            ):
+                return None
+
+            def found() -> Any:
+                mask = args[0] if args[0].dtype is torch.bool else args[0] != 0
+                at = places(mask, ("mask", masks.key(args[0])))
+                if name == "where" or kwargs.get("as_tuple"):
+                    return tuple(at)
+                return at[0].like(torch.stack([each.rows for each in at], 1))
+
+            return args[0], found
+        case _:
+            return None
+
+
+def refuse_returned(result: Any, location: SourceLocation | None) -> None:
+    """Raise TraceError if a step returns a selection."""
+    if any(type(each) is Selected for each in tensors_in(result)):
+        raise trace_error(
+            "the step returns the elements under a mask, whose number it does not know; return all of them, and the mask",
+            location,
+        )

@@ -1,0 +1,147 @@
+"""Losses over the elements under a mask, as people write them: p [6, 4] is what the model gives, b the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Batch = dict[str, Tensor]
+Loss = Callable[[Tensor, Batch], Tensor]
+
+
+def written(p: Tensor, b: Batch) -> Tensor:
+    q = p.clone()
+    q[b["m"]] = b["t"][b["m"]]
+    return q.pow(2).mean()
+
+
+def doubled(p: Tensor, b: Batch) -> Tensor:
+    q = p.clone()
+    q[b["r"]] *= 2.0
+    return q.pow(3).mean()
+
+
+def written_by_place(p: Tensor, b: Batch) -> Tensor:
+    index = torch.where(b["r"])[0]
+    return torch.zeros_like(p).index_add(0, index, p[index] * 3).pow(2).sum()
+
+
+def placed(p: Tensor, b: Batch) -> Tensor:
+    q, index = p * 2, torch.where(b["r"])[0]
+    q[index] = b["t"][index] * p[index]
+    q[torch.where(~b["r"])[0]] = 0.5
+    return q.pow(2).sum()
+
+
+def of_one_number(p: Tensor, b: Batch) -> Tensor:
+    q = torch.ones_like(p[0, 0])
+    is_far = ~torch.isclose(p[0, 0], p[0, 1])
+    q[is_far] = p[0, 0][is_far] / p[1, 0][is_far]
+    return q
+
+
+def pairs(p: Tensor, b: Batch) -> Tensor:
+    i, j = torch.where((b["y"][:, None] == b["y"][None]) & ~torch.eye(6, dtype=torch.bool))
+    return (p[i] - p[j]).pow(2).sum(-1).sum()
+
+
+def contrast(p: Tensor, b: Batch) -> Tensor:
+    same = b["y"][:, None] == b["y"][None]
+    distances = torch.cdist(p, p + 0.1)
+    return distances[same].mean() - F.relu(2.0 - distances[~same]).mean()
+
+
+def in_place(p: Tensor, b: Batch) -> Tensor:
+    x = p[b["m"]]
+    x.mul_(2.0).add_(1.0)
+    x += b["t"][b["m"]]
+    return x.square().mean()
+
+
+def counted(p: Tensor, b: Batch) -> Tensor:
+    x = p[b["r"]]
+    return x.sum() / x.shape[0] + x.pow(2).sum() / x.numel() + x.size(0)
+
+
+def twice(p: Tensor, b: Batch) -> Tensor:
+    x, y = p[b["r"]], b["y"][b["r"]]
+    return x[y > 0].exp().sum() + (x[y > 0] * b["t"][b["r"]][y > 0]).sum()
+
+
+WORKS: dict[str, Loss] = {
+    "mean": lambda p, b: (p - b["t"])[b["m"]].pow(2).mean(),
+    "sum over count": lambda p, b: p[b["m"]].sum() / b["m"].sum(),
+    "mse": lambda p, b: F.mse_loss(p[b["m"]], b["t"][b["m"]]),
+    "l1, mask made twice": lambda p, b: F.l1_loss(p[b["t"] > 0], b["t"][b["t"] > 0]),
+    "huber, sum": lambda p, b: F.huber_loss(p[b["m"]], b["t"][b["m"]], reduction="sum"),
+    "bce": lambda p, b: F.binary_cross_entropy_with_logits(p[b["m"]], (b["t"][b["m"]] > 0).to(p.dtype)),
+    "kl": lambda p, b: F.kl_div(p[b["r"]].log_softmax(-1), b["t"][b["r"]].softmax(-1), reduction="batchmean"),
+    "masked_select": lambda p, b: torch.masked_select(p, b["m"]).abs().mean(),
+    "masked_select, wide": lambda p, b: p.masked_select(b["r"][:, None]).tanh().sum(),
+    "cross entropy": lambda p, b: F.cross_entropy(p[b["r"]], b["y"][b["r"]]),
+    "cross entropy, weights": lambda p, b: F.cross_entropy(
+        p[b["r"]], b["y"][b["r"]], weight=torch.tensor([1.0, 2.0, 0.5, 3.0]).to(p.dtype), label_smoothing=0.1
+    ),
+    "cross entropy, not reduced": lambda p, b: F.cross_entropy(
+        p[b["r"]], b["y"][b["r"]], reduction="none"
+    ).sum(),
+    "cross entropy of shares": lambda p, b: F.cross_entropy(p[b["r"]], b["t"][b["r"]].softmax(-1)),
+    "nll": lambda p, b: F.nll_loss(F.log_softmax(p[b["r"]], dim=1), b["y"][b["r"]]),
+    "written": written,
+    "doubled": doubled,
+    "in place": in_place,
+    "masked_scatter": lambda p, b: p.masked_scatter(b["m"], b["t"][b["m"]] * 2).pow(2).mean(),
+    "logarithm": lambda p, b: p[p > 0].log().mean(),
+    "root": lambda p, b: p[b["m"] & (p > 0.1)].sqrt().sum(),
+    "counted": counted,
+    "where": lambda p, b: p[torch.where(b["r"])[0]].pow(2).mean(),
+    "nonzero": lambda p, b: p[b["r"].nonzero().squeeze(1)].pow(2).mean(),
+    "nonzero, pairs": lambda p, b: p[b["m"].nonzero(as_tuple=True)].pow(2).mean(),
+    "index_select": lambda p, b: p.index_select(0, b["r"].nonzero().flatten()).sum(),
+    "written by place": written_by_place,
+    "placed": placed,
+    "of one number": of_one_number,
+    "with all of another": lambda p, b: torch.cat([p[b["r"]], b["t"]]).pow(3).mean(),
+    "pairs": pairs,
+    "contrast": contrast,
+    "twice": twice,
+    "std": lambda p, b: p[b["m"]].std() + p[b["m"]].var(unbiased=False),
+    "norm": lambda p, b: p[b["m"]].norm() + p[b["r"]].norm(dim=-1).mean() + p[b["r"]].norm(),
+    "extremes": lambda p, b: p[b["m"]].max() - p[b["r"]].amin(0).sum(),
+    "rows": lambda p, b: (
+        F.layer_norm(F.linear(p[b["r"]], torch.ones(3, 4).to(p.dtype)) ** 2, (3,)).tanh().mean(0)[1]
+    ),
+    "matrix": lambda p, b: (p[b["r"]] @ b["t"].t()).softmax(-1).amax(1).mean(),
+    "one column": lambda p, b: (p[b["r"], 1] * p[b["r"]][:, 2]).mean() + p[b["r"]][..., :2].sum(),
+    "cosine": lambda p, b: (1 - F.cosine_similarity(p[b["r"]], b["t"][b["r"]])).mean(),
+    "joined": lambda p, b: torch.cat([p[b["r"]], p[~b["r"]] * 2]).pow(2).mean(),
+    "side by side": lambda p, b: torch.stack([p[b["r"]], b["t"][b["r"]]], 1).flatten(1).std(1).sum(),
+    "all elements": lambda p, b: (
+        p[b["r"]].view(-1).pow(2).mean() + p[b["r"]].reshape(-1, 2, 2).sum(-1).mean()
+    ),
+    "where of selected": lambda p, b: torch.where(b["t"][b["m"]] > 0, p[b["m"]], 0.1).mean(),
+    "booleans": lambda p, b: (p * (b["t"] > 0)[b["m"]].sum()).mean(),
+    "any": lambda p, b: p.sum() * (b["t"][b["m"]] > 1).any() + p.mean() * (b["t"][b["m"]] > -9).all(),
+}
+"""Of each the value and the gradient are torch's."""
+
+REFUSED: dict[str, tuple[Loss, str]] = {
+    "len": (lambda p, b: p[b["r"]].sum() / len(p[b["r"]]), r"as a tensor"),
+    "two masks": (lambda p, b: (p[b["m"]] - p[~b["m"]]).sum(), "one mask"),
+    "a tensor of all rows": (lambda p, b: (p[b["m"]] - b["t"]).sum(), "selected too"),
+    "sorted": (lambda p, b: p[b["m"]].sort()[0][0], "mask"),
+    "first": (lambda p, b: p[b["m"]][0], "all selected rows"),
+    "returned": (lambda p, b: p[b["m"]], "elements under a mask"),
+    "a product from the left": (lambda p, b: (b["t"].t() @ p[b["r"]]).sum(), "left"),
+    "median": (lambda p, b: p[b["m"]].median(), "mask"),
+    "transposed": (lambda p, b: p[b["r"]].t().sum(), "mask"),
+    "a row of each": (lambda p, b: p[b["r"]].softmax(0).sum(), "dimension"),
+    "number of Python": (lambda p, b: p.sum() * float(p[b["m"]].sum().item()), "value"),
+    "integer": (lambda p, b: p.sum() * int(p[b["m"]]), "Python"),
+    "another shape": (lambda p, b: p[b["r"]].view(b["y"].sum(), -1).sum(), "first size"),
+    "pairs of rows": (lambda p, b: F.cosine_similarity(p[b["r"]], b["t"]).sum(), "selected too"),
+    "branch": (lambda p, b: p.sum() if p[b["r"]].shape[0] > 1 else p.mean(), "branches"),
+}

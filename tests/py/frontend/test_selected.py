@@ -1,0 +1,75 @@
+"""Elements under a mask: the values and gradients that torch has, for every mask; what has no rule is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from selected_cases import REFUSED, WORKS, Batch, Loss
+from torch import Tensor, nn
+
+from aicf_mlir import TraceError, compile_train_step
+
+WEIGHTS = torch.linspace(0.5, 1.5, len(WORKS))
+"""Of the cases in the loss: no two gradients can be exchanged."""
+
+
+def batch(seed: int, dtype: torch.dtype = torch.float64) -> Batch:
+    torch.manual_seed(seed)
+    rows = torch.rand(6) > 0.4
+    rows[seed % 6], rows[(seed + 1) % 6] = True, False
+    return {
+        "x": torch.randn(6, 5, dtype=dtype),
+        "t": torch.randn(6, 4, dtype=dtype),
+        "m": torch.rand(6, 4) > 0.4,
+        "r": rows,
+        "y": torch.tensor([0, 1, 2, 3, 1, 2])[torch.randperm(6)],
+    }
+
+
+def of_all(model: nn.Module, b: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    p = model(b["x"])
+    values = {f"v{number}": case(p, b) for number, case in enumerate(WORKS.values())}
+    loss = sum(weight * value for weight, value in zip(WEIGHTS.tolist(), values.values(), strict=True))
+    assert isinstance(loss, Tensor)
+    return loss, {name: value.detach() for name, value in values.items()}
+
+
+def model_of(dtype: torch.dtype) -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Linear(5, 4, dtype=dtype)
+
+
+def test_all_cases_are_torchs_whatever_the_mask_is() -> None:
+    model, twin = model_of(torch.float64), model_of(torch.float64)
+    optimizer, eager = (torch.optim.SGD(each.parameters(), 1e-3) for each in (model, twin))
+    step = compile_train_step(model, optimizer, device="cpu", example=batch(0), loss_fn=of_all)
+    for seed in range(4):
+        given = batch(seed)
+        loss, expected = of_all(twin, given)
+        eager.zero_grad()
+        loss.backward()
+        eager.step()
+        found = step.train_step(given)
+        got = step.outputs
+        for number, name in enumerate(WORKS):
+            torch.testing.assert_close(
+                got[f"v{number}"], expected[f"v{number}"], msg=lambda text, name=name: f"{name}: {text}"
+            )
+        torch.testing.assert_close(found, loss.detach())
+        for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs)
+
+
+def step_of(loss: Loss, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, object]:
+    model = model_of(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    return model, compile_train_step(
+        model, optimizer, device="cpu", example=batch(0, dtype), loss_fn=lambda m, b: loss(m(b["x"]), b)
+    )
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_rule_is_refused(name: str) -> None:
+    loss, text = REFUSED[name]
+    with pytest.raises(TraceError, match=text):
+        step_of(loss)

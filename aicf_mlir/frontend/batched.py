@@ -16,8 +16,8 @@ FUNCTORCH: Any = vars(torch._C)["_functorch"]  # pyright: ignore[reportPrivateUs
 """Torch's own functions on them; there are no public ones."""
 
 
-ADD_ROWS: Any = import_module("torch._functorch.predispatch")._add_batch_dim
-"""As torch.vmap does it, so that it is traced."""
+PREDISPATCH: Any = import_module("torch._functorch.predispatch")
+"""The functions with which torch.vmap adds and removes rows, so that it is traced."""
 
 
 MOST_ROWS = 128
@@ -46,6 +46,14 @@ def unbatched(tensor: torch.Tensor) -> torch.Tensor:
     while is_batched(tensor):
         tensor = FUNCTORCH.get_unwrapped(tensor)
     return tensor
+
+
+def rows_of(tensor: torch.Tensor, level: int, rows: int, dim: int) -> torch.Tensor:
+    """Return a result of the vmap at a level with its rows along `dim`; torch would move them where no trace sees it."""
+    if is_batched(tensor) and FUNCTORCH.maybe_get_bdim(tensor):
+        tensor = tensor.unsqueeze(0).squeeze(0)  # a view whose rows are in front
+    first = PREDISPATCH._remove_batch_dim(tensor, level, rows, 0)
+    return first.movedim(0, dim) if dim else first
 
 
 def batches() -> bool:
@@ -78,7 +86,7 @@ def at_this_level(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     running = FUNCTORCH.peek_interpreter_stack()  # the pointer to it does not keep it
     rows: int = FUNCTORCH.CVmapInterpreterPtr(running).batchSize()
-    return ADD_ROWS(tensor.unsqueeze(0).expand(rows, *tensor.shape), 0, level)
+    return PREDISPATCH._add_batch_dim(tensor.unsqueeze(0).expand(rows, *tensor.shape), 0, level)
 
 
 def made_leaf(tensor: torch.Tensor) -> torch.Tensor:

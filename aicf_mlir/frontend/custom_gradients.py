@@ -121,6 +121,38 @@ _registry: Any = torch.library
 _registry.register_fake("aicf_custom::custom_gradient", _same, lib=_library)
 """A fake kernel; without it torch wants all operands on one device."""
 
+
+def _batched_arriving(
+    info: Any, dims: Any, result: torch.Tensor, number: int, has_gradient: bool
+) -> tuple[torch.Tensor, int | None]:
+    return ARRIVING(result, number, has_gradient), dims[0]
+
+
+def _batched_gradient(
+    info: Any,
+    dims: Any,
+    results: Sequence[torch.Tensor],
+    operands: Sequence[torch.Tensor],
+    arriving: Sequence[torch.Tensor],
+    leaving: Sequence[torch.Tensor],
+    number: int,
+    once: bool,
+) -> tuple[list[torch.Tensor], list[int | None]]:
+    """The gradient of an operand that all rows share is the sum of those of the rows."""
+
+    def like(gradient: torch.Tensor, own: int | None, wanted: int | None) -> torch.Tensor:
+        if own is None or wanted is None:
+            row = gradient if own is None else gradient.sum(own)
+            return row if wanted is None else row.unsqueeze(wanted).repeat_interleave(info.batch_size, wanted)
+        return gradient.movedim(own, wanted)
+
+    left = [like(*each) for each in zip(leaving, dims[3], dims[1], strict=False)]
+    return CUSTOM_GRADIENT(results, operands, arriving, left, number, once), list(dims[0])
+
+
+_registry.register_vmap("aicf_custom::arriving", _batched_arriving, lib=_library)
+_registry.register_vmap("aicf_custom::custom_gradient", _batched_gradient, lib=_library)
+
 _ops: Any = torch.ops.aicf_custom
 
 ARRIVING: Any = _ops.arriving.default

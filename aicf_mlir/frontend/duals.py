@@ -80,6 +80,7 @@ class Duals:
         for dual, tangent in self._duals:
             if dual is tensor:
                 return tensor, tangent
+        (found,) = self._derivatives([tensor], *map(list, zip(*self._duals, strict=True)))
         if len(self._gradients.without_gradient) > self._cuts:
             location = self._gradients.without_gradient[-1]
             raise trace_error(
@@ -87,7 +88,6 @@ class Duals:
                 " out of dual_level()",
                 location,
             )
-        (found,) = self._derivatives([tensor], *map(list, zip(*self._duals, strict=True)))
         return tensor, found
 
     def _expect_recorded(self) -> None:

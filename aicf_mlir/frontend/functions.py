@@ -21,12 +21,16 @@ from torch.utils.checkpoint import CheckpointFunction
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import edges_behind, edges_from
+from aicf_mlir.frontend.batched import batches, unbatched
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
 BASE: Any = Function.__mro__[1]
 """The class in which `Function.apply` finds the method it calls, however the user has obtained it."""
+
+FUNCTION: Any = import_module("torch.autograd.function")
+"""The module whose `custom_function_call` applies a function inside of vmap."""
 
 CHECKPOINT: Any = import_module("torch.utils.checkpoint")
 AROUND = "_checkpoint_without_reentrant_generator"
@@ -108,22 +112,31 @@ class Functions:
         def around(*args: Any, **kwargs: Any) -> Any:
             return theirs(*args, **kwargs) if get_ident() != thread else iter((None,))
 
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return (
+                of_vmap(*args, **kwargs) if get_ident() != thread else self._apply(args[0], args[1:], kwargs)
+            )
+
+        of_vmap, FUNCTION.custom_function_call = FUNCTION.custom_function_call, call
         theirs, BASE.apply = getattr(CHECKPOINT, AROUND), classmethod(apply)
         setattr(CHECKPOINT, AROUND, around)
         try:
             yield
         finally:
             del BASE.apply
+            FUNCTION.custom_function_call = of_vmap
             setattr(CHECKPOINT, AROUND, theirs)
 
     def _apply(self, cls: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        needed = tuple(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
-        if not any(needed) or not torch.is_grad_enabled() or cls.__module__.startswith(OF_TORCH):
+        needed = tuple(isinstance(arg, torch.Tensor) and unbatched(arg).requires_grad for arg in args)
+        if cls.__module__.startswith(OF_TORCH) or not (
+            batches() or (any(needed) and torch.is_grad_enabled())
+        ):
             return cast(Any, super(BASE, cls)).apply(*args, **kwargs)
         if issubclass(cls, CheckpointFunction):
             return args[0](*args[2:])  # the value that it would compute again already exists
         applied = Applied(cls, source.here())
-        context = Context(needed)
+        context, is_recorded = Context(needed), torch.is_grad_enabled()
         with gradients_enabled(False):
             returned = self._forward(cls, context, args)
             made = as_tuple(returned)
@@ -131,7 +144,7 @@ class Functions:
             carried = [n for n, each in enumerate(made) if has_gradient(each) and id(each) not in left]
             results = [plain(each) for each in made]
             refuse_dirty(applied, context)
-            if carried:
+            if carried and any(needed) and is_recorded:
                 self._carry(applied, context, args, made, results, carried)
         return tuple(results) if isinstance(returned, tuple) else results[0]
 
@@ -187,7 +200,7 @@ class Functions:
                 is_once,
             )
         applied.results, applied.is_filled = len(carried), context.materialize_grads
-        self._applied[made[0].grad_fn] = applied
+        self._applied[unbatched(made[0]).grad_fn] = applied
         for n, result in zip(carried, made, strict=True):
             results[n] = result
 
@@ -281,7 +294,7 @@ def has_gradient(result: object) -> bool:
 
 def plain(value: object) -> object:
     """Return a view of an operand, or of a view of one, as its plain value."""
-    return value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
+    return value.detach() if isinstance(value, torch.Tensor) and unbatched(value).requires_grad else value
 
 
 @contextmanager

@@ -52,11 +52,13 @@ def _by_torch(
     found = differentiated(
         outputs, wrt, seeds, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True
     )
-    defined = [gradient for gradient in found if gradient is not None]
-    if len(defined) < len(found):
-        raise RuntimeError(UNDEFINED)
     with torch.set_grad_enabled(create_graph):
-        return [torch.clone(gradient, memory_format=torch.contiguous_format) for gradient in defined]
+        return [
+            torch.empty_like(value)
+            if each is None
+            else torch.clone(each, memory_format=torch.contiguous_format)
+            for each, value in zip(found, wrt, strict=True)  # torch leaves some that are 0 undefined
+        ]
 
 
 class _Same(torch.autograd.Function):
@@ -77,8 +79,6 @@ def _same(value: torch.Tensor) -> torch.Tensor:
     function: Any = _Same
     return function.apply(value)
 
-
-UNDEFINED = "a gradient that torch leaves undefined though its input is used"
 
 for _name, _function in {
     "backward": _like_all,

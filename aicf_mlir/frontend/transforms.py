@@ -19,13 +19,16 @@ from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree  # pyright: ignore[reportPrivateUsage]
 
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.batched import at_this_level, unbatched
+from aicf_mlir.frontend.batched import at_this_level, rows_of, unbatched
 from aicf_mlir.frontend.duals import Duals, place_of
 from aicf_mlir.frontend.inner_gradients import InnerGradients
 from aicf_mlir.frontend.source import quoted, trace_error
 
 EAGER: Any = import_module("torch._functorch.eager_transforms")
 """The module in which torch looks these functions up."""
+
+VMAP: Any = import_module("torch._functorch.vmap")
+"""The module of `torch.vmap`."""
 
 tree: Any = pytree
 
@@ -66,6 +69,7 @@ def traced(gradients: InnerGradients) -> Generator[None]:
     here("_autograd_grad", gradients_of)
     here("_jvp_with_argnums", jvp)
     here("lazy_dynamo_disallow", _linear)
+    here("_remove_batch_dim", rows_of, VMAP)
     for name, function in Duals(gradients, partial(found_derivatives, gradients)).functions().items():
         here(name, function, place_of(name))
     before.append((forward_ad, "_current_level", vars(forward_ad)["_current_level"]))

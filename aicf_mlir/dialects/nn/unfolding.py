@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,10 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.nn import pointwise
 from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, SumOp
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.reductions import REDUCTIONS
-from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp, as_element
+from aicf_mlir.dialects.nn.reductions import GRADIENTS as REDUCTION_GRADIENTS
+from aicf_mlir.dialects.nn.reductions import REDUCTIONS, ReductionGradOp
+from aicf_mlir.dialects.nn.running import ScanOp
+from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp, TransposeOp, as_element
 from aicf_mlir.ir.body import CASTS, Line
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES
 from aicf_mlir.ir.generated import GeneratedInterface
@@ -67,6 +70,8 @@ def unfold(op: GeneratedInterface, builder: Builder) -> Sequence[SSAValue]:
 
     Raises VerifyException for an operation that no op of the dialect computes.
     """
+    if isinstance(op, REDUCTION_GRADIENTS["prod_grad"]):
+        return [product_of_others(op, builder)]
     body, unfolded = op.body(), Unfolded(op, builder)
     values = [
         unfolded.argument(value, dims, type_)
@@ -78,6 +83,24 @@ def unfold(op: GeneratedInterface, builder: Builder) -> Sequence[SSAValue]:
         unfolded.result(values[number], result, is_whole)
         for number, result, is_whole in zip(body.results, op.results, op.whole_results, strict=True)
     ]
+
+
+def product_of_others(op: ReductionGradOp, builder: Builder) -> SSAValue:
+    """The gradient of a product as running products from both ends: its derivatives are right where elements are 0, too."""
+    shape, dims = shape_of(op.x), list(op.dims.get_values())
+    order = [d for d in range(len(shape)) if d not in dims] + dims
+    ordered = [shape[d] for d in order]
+    rows = builder.insert(TransposeOp(op.x, order)).result
+    rows = builder.insert(
+        ReshapeOp(rows, [*ordered[: len(shape) - len(dims)], math.prod(shape[d] for d in dims)])
+    ).result
+    product = builder.insert(BroadcastToOp(op.dy, shape)).result
+    for reverse in (False, True):
+        scan = builder.insert(ScanOp(rows, len(shape_of(rows)) - 1, "prod", reverse=reverse))
+        others = builder.insert(ReshapeOp(scan.moved(builder, scan.result, 1, 1.0), ordered)).result
+        others = builder.insert(TransposeOp(others, [order.index(d) for d in range(len(shape))])).result
+        product = builder.insert(pointwise.CLASSES["mul"](product, others)).result
+    return product
 
 
 @dataclass(frozen=True)

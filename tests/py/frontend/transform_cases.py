@@ -138,6 +138,34 @@ def linearized(model: Any, b: Batch) -> Tensor:
     return value["a"].mean() + one["a"].square().mean() + (other["b"] * model(b["z"])).mean()
 
 
+class Halved(torch.autograd.Function):
+    """Its gradient is half of the derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.square()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0] * ctx.saved_tensors[0]
+
+
+halved: Any = Halved.apply
+
+
+def products(model: Any, b: Batch) -> Tensor:
+    """Second derivatives of products in which one, two or all numbers are 0."""
+    x = model(b["z"]) * torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 0]] * 2).to(b["z"])
+    slopes = grad(lambda y: (y.prod(-1).sin() + y[:2].prod()).sum())(x)
+    return (slopes * x.cos()).square().mean() + slopes.mean()
+
+
 CASES: dict[str, tuple[Callable[[], nn.Module], Loss]] = {
     "duals": (tanh_net, duals),
     "duals of parameters": (tanh_net, duals_of_parameters),
@@ -159,6 +187,29 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Loss]] = {
     "jacfwd": (lambda: tanh_net(2, 2), lambda m, b: jacfwd(m)(b["z"]).square().mean()),
     "hessian": (tanh_net, lambda m, b: hessian(lambda x: m(x).sum())(b["z"][0]).square().mean()),
     "vmap": (tanh_net, lambda m, b: vmap(lambda r, c: m(r * c).sum(), (0, None))(b["z"], b["w"][0]).mean()),
+    "vmap, other dimensions": (
+        tanh_net,
+        lambda m, b: (
+            vmap(vmap(lambda r: m(r).sum() * r, in_dims=0, out_dims=1), in_dims=1, out_dims=-1)(b["z"][None])[
+                0
+            ]
+            .square()
+            .mean()
+        ),
+    ),
+    "vmap of a function": (
+        tanh_net,
+        lambda m, b: (
+            vmap(grad(lambda r, c: (halved(m(r)) * halved(c)).sum()), (0, None))(b["z"], b["w"][0])
+            .square()
+            .mean()
+        ),
+    ),
+    "vmap of a function of what rows share": (
+        tanh_net,
+        lambda m, b: vmap(lambda r: halved(m[0].weight).sum() * halved(m(r)))(b["z"]).square().mean(),
+    ),
+    "grad of products with zeros": (lambda: tanh_net(2, 3), products),
     "vmap of grad": (
         tanh_net,
         lambda m, b: vmap(grad(lambda r: m(r).sum()))(b["z"]).square().mean(),

@@ -124,10 +124,12 @@ def with_index(op: type[nn.MaxWithIndexOp] | type[nn.MinWithIndexOp]) -> AtenRul
         if not shape_of(x):
             zero = call.emit.constant(0, torch.int64)
             return x, zero
-        made = op(x, dims_of(call, x)[0], keeps(call))
+        dtype = call.expected[0].dtype
+        numbers = call.emit.cast(x, torch.int32) if dtype is torch.bool else x
+        made = op(numbers, dims_of(call, x)[0], keeps(call))
         call.emit.insert_all(made)
         made.values.name_hint, made.indices.name_hint = "values", "indices"
-        return made.values, made.indices
+        return call.emit.cast(made.values, dtype), made.indices
 
     return row
 

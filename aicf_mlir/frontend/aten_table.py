@@ -12,6 +12,7 @@ from aicf_mlir.frontend import (
     aten_groups,
     aten_indexing,
     aten_losses,
+    aten_matrices,
     aten_pointwise,
     aten_random,
     aten_rearranging,
@@ -167,6 +168,40 @@ REDUCTIONS: dict[str, AtenRule] = {
     ),
 }
 
+MATRICES: dict[str, AtenRule] = {
+    **rows(aten_matrices.cholesky(False), "linalg_cholesky.default", "cholesky.default"),
+    **rows(aten_matrices.cholesky(True), "linalg_cholesky_ex.default"),
+    **rows(aten_matrices.solve_triangular, "linalg_solve_triangular.default"),
+    **rows(aten_matrices.cholesky_solve, "cholesky_solve.default"),
+    **rows(aten_matrices.cholesky_inverse, "cholesky_inverse.default"),
+    **rows(aten_matrices.inverse("A", False), "linalg_inv.default"),
+    **rows(aten_matrices.inverse("self", False), "inverse.default"),
+    **rows(aten_matrices.inverse("A", True), "linalg_inv_ex.default"),
+    **rows(aten_matrices.solve(False), "linalg_solve.default"),
+    **rows(aten_matrices.solve(True), "linalg_solve_ex.default"),
+    **rows(aten_matrices.determinant(aten_matrices.det, "A", "torch.linalg.det"), "linalg_det.default"),
+    **rows(aten_matrices.determinant(aten_matrices.det, "self", "torch.det"), "det.default"),
+    **rows(
+        aten_matrices.determinant(aten_matrices.slogdet, "A", "torch.linalg.slogdet"),
+        "linalg_slogdet.default",
+    ),
+    **rows(aten_matrices.determinant(aten_matrices.slogdet, "self", "torch.slogdet"), "slogdet.default"),
+    **rows(aten_matrices.before(aten_matrices.solve(True), (0, None, None, 1)), "_linalg_solve_ex.default"),
+    **rows(
+        aten_matrices.before(
+            aten_matrices.determinant(aten_matrices.det, "A", "torch.linalg.det"), (0, None, None)
+        ),
+        "_linalg_det.default",
+    ),
+    **rows(
+        aten_matrices.before(
+            aten_matrices.determinant(aten_matrices.slogdet, "A", "torch.linalg.slogdet"), (0, 1, None, None)
+        ),
+        "_linalg_slogdet.default",
+    ),
+    **rows(aten_matrices.determinant(aten_matrices.logdet, "self", "torch.logdet"), "logdet.default"),
+}
+
 INDEXING: dict[str, AtenRule] = {
     **rows(aten_indexing.embedding, "embedding.default"),
     **rows(aten_indexing.embedding_bag, "embedding_bag.padding_idx", "embedding_bag.default"),
@@ -223,6 +258,7 @@ REARRANGING: dict[str, AtenRule] = {
 TABLE: dict[str, AtenRule] = {
     **POINTWISE,
     **REDUCTIONS,
+    **MATRICES,
     **INDEXING,
     **REARRANGING,
     **aten_recurrent.ROWS,

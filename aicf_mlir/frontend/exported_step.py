@@ -141,8 +141,8 @@ class ExportedStep:
             what = f"the step changes the batch entry {entry!r} in place, which is not supported; compute with a copy"
             return trace_error(what, location)
         return trace_error(
-            "the step calls an op that checks values while it runs, as torch.linalg.inv, solve and cholesky do, which is"
-            f" not supported (an output of kind {spec.kind.name}); compute without it",
+            "the step calls an op that checks values while it runs, as torch.linalg.lu_factor does, which is not supported"
+            f" (an output of kind {spec.kind.name}); compute without it",
             location,
         )
 

@@ -144,6 +144,8 @@ class Recorder(InnerGradients, TorchFunctionMode):
         refuse_special(operands, location)
         if operands and in_transform():  # functions that leave a transform have no tensors and must run
             raise trace_error(f"the step {TRANSFORMS.format(line=quoted(location))}", location)
+        if batches() and (name in CHECKS_MATRICES or kwargs.get("check_errors")):
+            raise trace_error(f"{name} checks values inside of vmap{quoted(location)}, {BY_MATRIX}", location)
         if name in READS_VALUES and operands:
             try:
                 return self.known.read(func, args, kwargs)
@@ -229,6 +231,12 @@ class Recorder(InnerGradients, TorchFunctionMode):
             result = source.call_at(location, torch.clone, result)
         self.known.follow(result, (args, kwargs), computed)
         return result
+
+
+CHECKS_MATRICES = ("linalg_cholesky", "cholesky", "linalg_inv", "inverse", "linalg_solve")
+"""Functions whose checks vmap takes apart: a version of torch drops them there, and others make effects of them."""
+
+BY_MATRIX = "which is not supported; call it on the whole batch, or linalg.cholesky_ex, inv_ex or solve_ex, which do not check"
 
 
 def is_users(tensor: torch.Tensor) -> bool:

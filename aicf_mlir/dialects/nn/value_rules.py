@@ -29,6 +29,12 @@ RULES = {
         ValueRule("probability", "a number from 0 to 1", lambda x: ~((x >= 0.0) & (x <= 1.0))),
         ValueRule("deviation", "a number that is not negative", lambda x: ~(x >= 0.0)),
         ValueRule("divisor", "a whole number that is not 0", lambda x: x.equal(0), INTEGERS),
+        ValueRule("pivot", "a matrix that is not singular, with pivots other than 0", lambda x: x.equal(0.0)),
+        ValueRule(
+            "positive pivot",
+            "a positive-definite matrix, with pivots above 0",
+            lambda x: ~(x > 0.0),
+        ),
         ValueRule("condition", "it to hold", lambda x: ~x, BOOLEANS),
     )
 }

@@ -78,6 +78,20 @@ def dividing(function: Callable[[Tensor, Tensor], Tensor]) -> Case:
 
 
 CASES: dict[str, Case] = {
+    "inverse": Case(
+        lambda m, b: (m.w * torch.linalg.inv(torch.diag(b["v"]))).sum(),
+        (1.0, -2.0, 7.0),
+        (0.0, -0.0),
+        (torch.float32, torch.float64),
+        "pivot",
+    ),
+    "cholesky": Case(
+        lambda m, b: (m.w * torch.linalg.cholesky(torch.diag(b["v"]))).sum(),
+        (1.0, 0.25, 7.0),
+        (0.0, -1.0, NAN),
+        (torch.float32, torch.float64),
+        "positive pivot",
+    ),
     "bce of an input": Case(
         lambda m, b: F.binary_cross_entropy(b["v"], b["half"]) * m.w.sum(), *PROBABILITIES, rule="probability"
     ),

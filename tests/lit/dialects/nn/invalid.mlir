@@ -468,7 +468,7 @@
 // -----
 
 %s, %x = "test.op"() : () -> (tensor<3xi64>, tensor<4xf32>)
-// expected-error@below {{expected a rule, one of probability, deviation, divisor, condition, got 'odd'}}
+// expected-error@below {{expected a rule, one of probability, deviation, divisor, pivot, positive pivot, condition, got 'odd'}}
 %t = nn.check_value %s, %x {rule = "odd", of = "f", code = 1} : (tensor<3xi64>, tensor<4xf32>) -> tensor<3xi64>
 
 // -----

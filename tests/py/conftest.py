@@ -4,8 +4,8 @@ library, and are skipped where there is none.
 A usual run has some of the cases of the tests that are marked `sample`, a third of `seeds(60)`, and verifies whole modules
 after each pass in every fourth test; `--campaign` has them all, and more of what is drawn by chance. Tests that are asked for
 by name have all their cases.
-`--programs N`, `--mutants N` and `--seed S` set how many random programs, mutated texts and mutated plans run and where
-their seeds start; `--opinfo-samples N` how many samples of each op of torch train;
+`--programs N`, `--gradients N`, `--mutants N` and `--seed S` set how many random programs, programs with nested gradients,
+mutated texts and plans run and where their seeds start; `--opinfo-samples N` how many samples of each op of torch train;
 `--user-models` trains every model that users write, not some of each theme;
 `--coverage-dir FOLDER` tries the models of a folder on `--coverage-device`;
 `--kills N` how often a training process is killed; `--calls N` how many calls eight threads make;
@@ -32,6 +32,9 @@ from aicf_mlir.ir.verify import Verifier
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("random programs")
     group.addoption("--programs", type=int, help="how many random programs to run (40, in a campaign 300)")
+    group.addoption(
+        "--gradients", type=int, help="how many with nested gradients, a fifth with vmap (2, 1000)"
+    )
     group.addoption("--mutants", type=int, help="how many mutated texts and plans to try (40, 200)")
     group.addoption("--seed", type=int, default=0, help="seed of the first of them (0)")
     parser.addoption(
@@ -50,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-COUNTS = {"programs": (40, 300), "mutants": (40, 200), "lives": (3, 12)}
+COUNTS = {"programs": (40, 300), "mutants": (40, 200), "lives": (3, 12), "gradients": (2, 1000)}
 """How many there are where nobody says: usually, and in a campaign."""
 
 
@@ -77,10 +80,15 @@ def libraries_here() -> set[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """An argument `program_seed` is the seed of each random program in turn."""
-    if "program_seed" in metafunc.fixturenames:
-        first, count = (int(metafunc.config.getoption(name)) for name in ("--seed", "--programs"))
-        metafunc.parametrize("program_seed", range(first, first + count))
+    """Arguments that are the seed of each random program in turn."""
+    for name, option, share in (
+        ("program_seed", "--programs", 1),
+        ("gradient_seed", "--gradients", 1),
+        ("batched_seed", "--gradients", 5),
+    ):
+        if name in metafunc.fixturenames:
+            first, count = (int(metafunc.config.getoption(option)) for option in ("--seed", option))
+            metafunc.parametrize(name, range(first, first - -count // share))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -48,6 +48,7 @@ from aicf_mlir.frontend.aten_rows import (
 from aicf_mlir.frontend.aten_slices import concat, narrow, select, split, stack, unbind
 from aicf_mlir.frontend.aten_updates import copied, lerp
 from aicf_mlir.frontend.call import AtenRule
+from aicf_mlir.frontend.complex_parts import MAGNITUDE
 
 
 def rows(row: AtenRule, *names: str) -> dict[str, AtenRule]:
@@ -92,6 +93,7 @@ POINTWISE: dict[str, AtenRule] = {
     **rows(pointwise("scalar_pow", "exponent", base="self"), "pow.Scalar"),
     **rows(aten_pointwise.square, "square.default"),
     **rows(pointwise("atan2"), "atan2.default"),
+    str(MAGNITUDE): pointwise("magnitude", "re", "im"),
     **rows(pointwise("copysign"), *of_two("copysign")),
     **rows(pointwise("xlogy"), "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"),
     **rows(

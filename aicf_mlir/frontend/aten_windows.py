@@ -93,6 +93,22 @@ def col2im(call: Call) -> SSAValue:
     return call.emit.reshape(folded(call.emit.insert, x, windows, size), call.shape)
 
 
+def unfold_backward(call: Call) -> SSAValue:
+    """The sum of overlapping windows along a dimension, one every `step`: the transpose of `unfold`."""
+    rank = len(call.shape)
+    x, dim = call.value("grad_in"), int(call["dim"]) % rank
+    others = [d for d in range(rank) if d != dim]
+    sizes = [call.shape[d] for d in others]
+    x = call.emit.transpose(x, [rank, *others, dim])
+    size, *_, count = shape_of(x)
+    windows = Windows.of((size,), (int(call["step"]),))
+    x = call.emit.reshape(x, (1, size, math.prod(sizes), count))
+    whole = call.emit.reshape(
+        folded(call.emit.insert, x, windows, [call.shape[dim]]), (*sizes, call.shape[dim])
+    )
+    return call.emit.transpose(whole, [(*others, dim).index(d) for d in range(rank)])
+
+
 def each(given: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """A number for each dimension, from one or all of them."""
     numbers = [int(given)] if isinstance(given, int) else [int(n) for n in given or ()]
@@ -293,6 +309,7 @@ ROWS: dict[str, AtenRule] = {
     "aten._convolution.default": convolution,
     "aten.im2col.default": im2col,
     "aten.col2im.default": col2im,
+    "aten.unfold_backward.default": unfold_backward,
     **of_ranks("max_pool{}d", max_pool),
     **of_ranks("max_pool{}d_with_indices", max_pool),
     **of_ranks("avg_pool{}d", avg_pool),

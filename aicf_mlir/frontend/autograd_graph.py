@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import torch
 
+from aicf_mlir.frontend.types import has_numbers
+
 
 def edges_behind(tensor: torch.Tensor) -> Iterator[tuple[Any, int]]:
     """Yield each node of the graph that computed `tensor`, with each of its results that was read: `tensor` first."""
@@ -36,7 +38,7 @@ def leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 def has_none(tensor: torch.Tensor) -> bool:
     """True if a tensor could have a gradient and has none."""
-    return tensor.is_floating_point() and not tensor.requires_grad
+    return has_numbers(tensor) and not tensor.requires_grad
 
 
 def is_differentiable(value: object) -> bool:
@@ -47,7 +49,7 @@ def is_differentiable(value: object) -> bool:
 def like(made: object, carries_gradient: bool) -> Any:
     """Return results as the tracer describes them, each with a gradient or none."""
     if isinstance(made, torch.Tensor):
-        return made.detach().requires_grad_(carries_gradient and made.is_floating_point())
+        return made.detach().requires_grad_(carries_gradient and has_numbers(made))
     if isinstance(made, (list, tuple)):
         return [like(each, carries_gradient) for each in cast(Sequence[object], made)]
     return made

@@ -20,7 +20,7 @@ from aicf_mlir.frontend.recorder import memory_of, value_read
 from aicf_mlir.frontend.shared_memory import refuse_shared
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
-from aicf_mlir.frontend.types import describe, is_supported, supported_dtypes
+from aicf_mlir.frontend.types import describe, in_real, is_supported, supported_dtypes
 from aicf_mlir.ir.locations import SourceLocation
 
 Role = Literal["param", "buffer"]
@@ -83,7 +83,7 @@ def bind(
         if placeholder.is_captured:  # torch.export passes aliases of the user's tensors
             tensor = captured.get(memory_key(tensor))
         if tensor is None:
-            bindings.literals[node] = placeholder.tensor.cpu()
+            bindings.literals[node] = in_real(placeholder.tensor.cpu())
         else:
             if id(tensor) not in known:
                 binding = binding_of(placeholder.path, tensor, names, trained, location)
@@ -130,7 +130,7 @@ def binding_of(
             " the step would not reach; compute it inside, or pass it detached",
             location,
         )
-    if not is_supported(tensor.dtype):
+    if not is_supported(tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype):
         raise trace_error(
             f"{name!r} is a tensor of {tensor.dtype}; supported are {supported_dtypes()}", location
         )

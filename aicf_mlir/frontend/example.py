@@ -87,6 +87,7 @@ def _spec(name: str, tensor: object, device: torch.device) -> TensorSpec:
     if not is_supported(stored(tensor.dtype)):
         raise trace_error(
             f"batch entry {name!r} is a tensor of {tensor.dtype}; supported are {supported_dtypes()}, uint8"
+            f"{AS_REAL[tensor.is_complex()]}"
         )
     if tensor.numel() == 0:
         raise trace_error(f"batch entry {name!r} has no elements: its shape is {tuple(tensor.shape)}")
@@ -98,6 +99,10 @@ def target_spec(loss_fn: object, output: TensorSpec) -> TensorSpec:
     if isinstance(loss_fn, torch.nn.CrossEntropyLoss):
         return TensorSpec(output.shape[:1] + output.shape[2:], torch.int64, output.device)
     return output
+
+
+AS_REAL = ("", "; pass torch.view_as_real(x), and call torch.view_as_complex in the step")
+"""The advice by whether a tensor is complex."""
 
 
 def zeros(specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:

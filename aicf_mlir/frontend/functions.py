@@ -24,6 +24,7 @@ from aicf_mlir.frontend.autograd_graph import edges_behind, edges_from
 from aicf_mlir.frontend.batched import batches, unbatched
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.types import has_numbers
 from aicf_mlir.ir.locations import SourceLocation
 
 BASE: Any = Function.__mro__[1]
@@ -289,7 +290,7 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 def has_gradient(result: object) -> bool:
     """True if a result of a function could have a gradient."""
-    return isinstance(result, torch.Tensor) and result.is_floating_point()
+    return isinstance(result, torch.Tensor) and has_numbers(result)
 
 
 def plain(value: object) -> object:

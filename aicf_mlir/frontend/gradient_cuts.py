@@ -45,6 +45,7 @@ from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.recorder import beside_the_graph, memory_of, tensors
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_errors import explained
+from aicf_mlir.frontend.types import has_numbers
 
 aten: Any = torch.ops.aten
 
@@ -279,7 +280,7 @@ class _Run:
             self.fresh.update(id(t) for t in results if has_none(t))
         elif written:
             self._cut_operands(node, own | hidden, operands)
-        elif any(memory_of(t) in self.held for t in operands if t.is_floating_point()):
+        elif any(memory_of(t) in self.held for t in operands if has_numbers(t)):
             self.fresh.update(id(t) for t in results if has_none(t))
         if op is aten.detach.default:
             node.target = aten.alias.default
@@ -353,7 +354,7 @@ class _Run:
         """Return a cut of the value of `node` before `reader`; `node` itself if it carries no gradient."""
         value = self.value(node)
         memory = memory_of(value)
-        if not value.is_floating_point() or memory not in self.held:
+        if not has_numbers(value) or memory not in self.held:
             return node
         writes = self.writes.get(memory, 0)
         if (node, writes) not in self.cuts:

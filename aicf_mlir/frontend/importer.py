@@ -27,7 +27,7 @@ from aicf_mlir.frontend.node_importer import NodeImporter
 from aicf_mlir.frontend.random_state import RANDOM, RandomState
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.source import trace_error
-from aicf_mlir.frontend.types import is_supported, stored
+from aicf_mlir.frontend.types import in_real, is_supported, stored
 from aicf_mlir.ir.locations import location_attribute
 from aicf_mlir.ir.names import name_gradient
 from aicf_mlir.ir.signature import STATUS_LABEL, STATUS_TYPE, Label, set_results, steps
@@ -61,6 +61,8 @@ class Importer(NodeImporter):
         super().__init__(exported, emit, next(iter(inputs.values())).device)
         self._random = random
         self._labels: list[DictionaryAttr] = []
+        self._materialized: dict[int, tuple[torch.Tensor, SSAValue]] = {}
+        """The arguments for tensors known while tracing, by id; they are kept, so that no other tensor has it."""
         self._regions: dict[int, Block] = {}
         """The block with the ops of a function's own backward, by the function's number."""
         gradients = exported.program.graph.find_nodes(op="call_function", target=GRADIENT)
@@ -88,7 +90,8 @@ class Importer(NodeImporter):
 
     def _bind(self, binding: Binding) -> SSAValue:
         self.bound.append(binding)
-        return self._argument(binding.role, binding.name, tuple(binding.tensor.shape), binding.tensor.dtype)
+        real = in_real(binding.tensor)
+        return self._argument(binding.role, binding.name, tuple(real.shape), real.dtype)
 
     def _argument(self, role: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> BlockArgument:
         return self._append_argument(role, name, tensor_type(shape, dtype))
@@ -279,7 +282,7 @@ class Importer(NodeImporter):
 
     def _like(self, binding: Binding, value: SSAValue) -> SSAValue:
         """`value` as torch writes it to a tensor: cast, and repeated."""
-        tensor = binding.tensor
+        tensor = in_real(binding.tensor)
         return self._emit.broadcast(self._emit.cast(value, tensor.dtype), tuple(tensor.shape))
 
     def _function(
@@ -312,10 +315,13 @@ class Importer(NodeImporter):
             tensor.is_floating_point() or abs(value) <= MOST_EXACT
         ):
             return self._emit.constant(value, tensor.dtype, tensor.shape)
+        if (known := self._materialized.get(id(tensor))) is not None:
+            return known[1]
         constants = sum(binding.name.startswith("constant.") for binding in self.bound)
         name = free_name(f"constant.{constants}", [binding.name for binding in self.bound])
         value = self._bind(Binding("buffer", name, tensor.contiguous().to(self._device)))
         self._labels[-1] = Label.literal(name).to_attribute()
+        self._materialized[id(tensor)] = tensor, value
         return value
 
 

@@ -13,6 +13,7 @@ from aicf_mlir.frontend.batched import expect_few, made_leaf, unbatched
 from aicf_mlir.frontend.functions import Functions
 from aicf_mlir.frontend.markers import GRADIENT, INPUT, LEAF
 from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.types import has_numbers
 from aicf_mlir.ir.locations import SourceLocation
 
 OF_GRAD = (
@@ -70,7 +71,7 @@ class InnerGradients:
     def new_input(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor of the same value, with respect to which gradients do not count other uses of the value."""
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-            if not tensor.is_floating_point():
+            if not has_numbers(tensor):
                 return tensor
             if unbatched(tensor).requires_grad:
                 return source.call_at(source.here(), INPUT, tensor)

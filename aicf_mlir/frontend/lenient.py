@@ -18,10 +18,12 @@ from torch.fx import Node
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.call import Value
+from aicf_mlir.frontend.complex_graph import Refuse, in_real_numbers
 from aicf_mlir.frontend.export import decompose
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.importer import Importer
 from aicf_mlir.frontend.recorder import Recorder, function_name, tensors
+from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.types import is_supported
 from aicf_mlir.frontend.unsupported import UnsupportedNode, decomposed_into, decompositions, op_name
 from aicf_mlir.ir.locations import SourceLocation
@@ -143,20 +145,32 @@ def unsupported_ops(
     exported = LenientStep(**{each.name: getattr(exported, each.name) for each in fields(ExportedStep)})
     while True:
         exported = replace(exported, program=decompose(exported.program, rules))
-        importer = importer_of(exported)
+        unsupported, refuse = noted(exported.location)
+        importer = importer_of(exported.with_program(in_real_numbers(exported.program, refuse)))
         importer.survey()
-        for each in importer.unsupported:
+        unsupported += importer.unsupported
+        for each in unsupported:
             written.setdefault(origin(each.node), each)
         known = decompositions()
-        wanted = {each.target for each in importer.unsupported if each.may_decompose and each.target in known}
+        wanted = {each.target for each in unsupported if each.may_decompose and each.target in known}
         if not (wanted := wanted - taken_apart):
             break
         taken_apart |= wanted
         rules = {target: known[target] for target in wanted}
     left = dict[str, UnsupportedNode]()
-    for each in importer.unsupported:
+    for each in unsupported:
         left.setdefault(origin(each.node), each)
     return [(written[name], reason(written[name], last)) for name, last in left.items()], importer.errors
+
+
+def noted(location: Callable[[Node], SourceLocation | None]) -> tuple[list[UnsupportedNode], Refuse]:
+    """Return a list of nodes without a real form, and the function that adds to it."""
+    found: list[UnsupportedNode] = []
+
+    def refuse(node: Node, why: Refused) -> None:
+        found.append(UnsupportedNode(node, str(why), isinstance(why, Forbidden), location(node)))
+
+    return found, refuse
 
 
 def reason(written: UnsupportedNode, last: UnsupportedNode) -> str:

@@ -21,6 +21,7 @@ from aicf_mlir.frontend.cut import CUT
 from aicf_mlir.frontend.emitter import Emitter
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.types import has_numbers
 from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
 from aicf_mlir.ir.locations import SourceLocation
 from aicf_mlir.ir.tensor_op import shape_of
@@ -134,7 +135,7 @@ class NodeImporter(abc.ABC):
 def is_integer(node: Node) -> bool:
     """True if the one result of `node` is a tensor that can have no gradient."""
     made = node.meta.get("val")
-    return isinstance(made, torch.Tensor) and not (made.is_floating_point() or made.is_complex())
+    return isinstance(made, torch.Tensor) and not has_numbers(made)
 
 
 def with_values(node: Node, values: Mapping[Node, Value]) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -17,6 +17,7 @@ from aicf_mlir.frontend.library import is_librarys
 from aicf_mlir.frontend.optimizer_verbs import VERBS, replaced, unwrapped, verb_of
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
+from aicf_mlir.frontend.types import has_numbers
 from aicf_mlir.optimizers import CLASSES
 from aicf_mlir.optimizers.group_values import hyperparameters, switches
 from aicf_mlir.optimizers.rule import TorchClass, UpdateRule
@@ -96,7 +97,7 @@ def trained_parameters(
 ) -> set[torch.Tensor]:
     """Return the parameters among `names` that require a gradient and, if there is an optimizer, are in its groups.
 
-    Raises TraceError for a parameter of the optimizer that is not in `names`, or that is complex or sparse.
+    Raises TraceError for a parameter of the optimizer that is not in `names`, or that is sparse or of integers.
     """
     if optimizer is None:
         return {t for t in names if t.requires_grad and isinstance(t, torch.nn.Parameter)}
@@ -108,8 +109,8 @@ def trained_parameters(
             raise trace_error(
                 f"{which} is not a parameter of the model; make the optimizer from this model's parameters"
             )
-        if not parameter.is_floating_point() or parameter.layout is not torch.strided:
-            raise trace_error(f"{which} is not a dense tensor of floating-point numbers")
+        if not has_numbers(parameter) or parameter.layout is not torch.strided:
+            raise trace_error(f"{which} is not a dense tensor of floating-point or complex numbers")
     return {parameter for _, _, parameter in _parameters(optimizer) if parameter.requires_grad}
 
 

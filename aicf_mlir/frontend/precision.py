@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp, f32
 from aicf_mlir.dialects import nn
 from aicf_mlir.errors import BindError
 from aicf_mlir.ir.properties import bool_attr
+from aicf_mlir.ir.signature import argument_labels, steps
 from aicf_mlir.ir.tensor_op import element_type
 
 PrecisionName = Literal["f32", "tf32", "bf16", "f16"]
@@ -102,11 +103,22 @@ class Precision:
                 )
 
     def mark(self, module: ModuleOp) -> None:
-        """Mark the products of `module`, a traced model and its loss, with their allowed precision."""
+        """Mark the products of `module`, a traced model and its loss, with their allowed precision.
+
+        A product by constants is a Fourier transform, say, which torch computes in f32.
+        """
         if self.name not in ALLOWS_TF32:
             return
+        literals = {
+            argument
+            for step in steps(module)
+            for argument, label in zip(step.args, argument_labels(step), strict=True)
+            if label.is_literal
+        }
         for op in module.walk():
-            if isinstance(op, nn.MatmulOp | nn.LinearOp | nn.ConvolvingOp) and element_type(op.result) == f32:
+            if not isinstance(op, nn.MatmulOp | nn.LinearOp | nn.ConvolvingOp) or literals & {*op.operands}:
+                continue
+            if element_type(op.result) == f32:
                 op.properties["allow_tf32"] = bool_attr(True)
 
     def autocast(self) -> AbstractContextManager[object]:

@@ -54,6 +54,8 @@ def special(tensor: torch.Tensor) -> str | None:
         return "a nested tensor; pad it to one shape with to_padded_tensor()"
     if tensor.is_quantized:
         return "a quantized tensor; use dequantize()"
+    if tensor.is_conj() or tensor.is_neg():
+        return "a view that is conjugated when it is read; make it a plain tensor with resolve_conj() and resolve_neg()"
     if tensor.layout is not torch.strided:
         return f"a {tensor.layout} tensor; make it dense with to_dense()"
     if not tensor.is_meta and tensor.numel() and missing_bytes(tensor):

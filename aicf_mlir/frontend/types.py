@@ -33,6 +33,21 @@ def stored(dtype: torch.dtype) -> torch.dtype:
     return OF_BYTES if dtype is BYTES else dtype
 
 
+def in_real(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a complex tensor as the real one of its parts, which are a further last dimension of two; others unchanged."""
+    return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor
+
+
+def as_users(real: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a real tensor of a step as one of the kind of the user's `tensor`: complex where that is."""
+    return torch.view_as_complex(real) if tensor.is_complex() else real
+
+
+def has_numbers(tensor: torch.Tensor) -> bool:
+    """True if a tensor can have a gradient: of floating-point or complex numbers."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def is_supported(dtype: torch.dtype) -> bool:
     """True if tensors of `dtype` can be values of the nn dialect."""
     return dtype in ELEMENT_TYPES

@@ -15,8 +15,10 @@ from torch.fx import Node
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.advice import advice_for
 from aicf_mlir.frontend.aten_table import TABLE
+from aicf_mlir.frontend.complex_graph import in_real_numbers, is_complex
 from aicf_mlir.frontend.effects import EFFECT
 from aicf_mlir.frontend.export import decompose, is_functional
+from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.types import describe
 from aicf_mlir.ir.locations import SourceLocation
@@ -98,9 +100,13 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
     is_whole, refused, tried = is_functional(exported.program), list[UnsupportedNode](), list[Any]()
     if not is_whole:
         exported = exported.with_program(decompose(exported.program, with_effects(exported.program)))
+
+    def refuse(node: Node, why: Refused) -> None:
+        raise UnsupportedNode(node, str(why), isinstance(why, Forbidden), exported.location(node))
+
     while True:
         try:
-            return build(exported)
+            return build(exported.with_program(in_real_numbers(exported.program, refuse)))
         except UnsupportedNode as unsupported:
             refused.append(unsupported)
         target = refused[-1].target
@@ -127,11 +133,16 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
 
 
 def unlisted(exported: OfProgram, rules: Mapping[Any, Any], known: Sequence[Any]) -> list[UnsupportedNode]:
-    """Return the first node of each op that has no row in the table but a rule of torch's, `known` ones left out."""
+    """Return the first node of each op that has no row in the table but a rule of torch's, `known` ones and complex
+    ones left out.
+    """
     first = {
         node.target: node
         for node in reversed(exported.program.graph.nodes)
-        if node.op == "call_function" and node.target in rules and op_name(node) not in TABLE
+        if node.op == "call_function"
+        and node.target in rules
+        and op_name(node) not in TABLE
+        and not any(map(is_complex, (node, *node.all_input_nodes)))
     }
     nodes = [node for target, node in first.items() if target not in known and not is_random(node)]
     return [UnsupportedNode(node, "", False, exported.location(node)) for node in nodes]

@@ -59,7 +59,7 @@ def cov(
             raise ValueError("weights cannot be negative")
     if not weights:
         away = rows - rows.mean(1, keepdim=True)
-        return (away @ away.t() / max(rows.shape[1] - correction, 0)).squeeze()
+        return (away @ away.mH / max(rows.shape[1] - correction, 0)).squeeze()
     weight = weights[0] if len(weights) == 1 else weights[0] * weights[1]
     total = weight.sum()
     if total == 0:
@@ -68,7 +68,7 @@ def cov(
     freedom = total - correction
     if aweights is not None and correction:
         freedom = total - correction * (weight * aweights).sum() / total
-    return (away @ (away * weight).t() / freedom.clamp(min=0)).squeeze()
+    return (away @ (away * weight).mH / freedom.clamp(min=0)).squeeze()
 
 
 def corrcoef(input: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from aicf_mlir import _C
 from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.frontend.types import as_users, in_real
 from aicf_mlir.host.interrupts import held
 from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 from aicf_mlir.runtime.release import lies_in
@@ -120,7 +121,8 @@ class OptimizerState:
                     del bound.views[key]
 
     def _fresh(self, bound: BoundParameter, key: str) -> torch.Tensor:
-        return self._store.view(*bound.slots[key].key)
+        real = self._store.view(*bound.slots[key].key)
+        return as_users(real, bound.parameter) if real.dim() > bound.parameter.dim() else real
 
     def reconcile(self) -> None:
         """Take the content of `optimizer.state`. Raises BindError if a parameter's state is wrong or incomplete."""
@@ -169,9 +171,9 @@ class OptimizerState:
                 bound.views[key] = target
             are_zeros = self._store.takes_zeros(bound.slots[key].key)
             if value is None:
-                begins = torch.as_tensor(bound.beginning(key), device="cpu")
+                begins = in_real(torch.as_tensor(bound.beginning(key), device="cpu"))
                 if not are_zeros or begins.any() or begins.signbit().any():  # written zeros take memory
-                    target.copy_(begins)
+                    in_real(target).copy_(begins)
                 continue
             if not is_view or value is not view:
                 target.copy_(

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 
 import torch
 
+from aicf_mlir.frontend.types import as_users
 from aicf_mlir.host.interrupts import held
 
 
 def publish(gradients: Mapping[str, torch.Tensor], parameters: Mapping[str, torch.nn.Parameter]) -> None:
     """Publish all gradients or none: if there is no memory for the copies, every `p.grad` stays unchanged."""
-    copies = {name: gradient.clone() for name, gradient in gradients.items()}
+    copies = {name: as_users(gradient.clone(), parameters[name]) for name, gradient in gradients.items()}
     with held():
         for name, copy in copies.items():
             parameters[name].grad = copy

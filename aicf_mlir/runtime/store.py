@@ -12,6 +12,7 @@ import torch
 from aicf_mlir import _C
 from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.frontend.shared_memory import warn_of_aliases
+from aicf_mlir.frontend.types import as_users, in_real
 from aicf_mlir.ir.roles import STATUS
 from aicf_mlir.runtime.homes import Home, home_of, is_only_user, register, use
 from aicf_mlir.runtime.not_copied import NotCopied
@@ -86,8 +87,8 @@ class Store(NotCopied):
         warn_of_aliases({bound.name: bound.tensor for bound in self._to_move if bound.role == "param"})
         for bound in self._to_move:
             target = self.view(bound.role, bound.name)
-            target.copy_(bound.tensor.detach())
-            bound.tensor.data = target
+            target.copy_(in_real(bound.tensor.detach()))
+            bound.tensor.data = as_users(target, bound.tensor)
         self._to_move.clear()
 
     def _place(self, program: Program, homes: Mapping[Key, Home]) -> None:
@@ -152,7 +153,7 @@ class Store(NotCopied):
 
     def _refuse_moved(self) -> None:
         for bound in self.bound:
-            if place(bound.tensor) != place(self.view(bound.role, bound.name)):
+            if place(in_real(bound.tensor)) != place(self.view(bound.role, bound.name)):
                 raise moved_error(bound.name)
 
     def _refuse_flags(self) -> None:
@@ -195,8 +196,9 @@ def _specs(slots: Mapping[Key, Slot], literals: Collection[str]) -> dict[Key, tu
 
 
 def _layout(tensor: torch.Tensor) -> tuple[str, tuple[int, ...]]:
-    """Return the IR name of its type, and its shape."""
-    return DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape)
+    """Return the IR name of its type, and its shape, in a step."""
+    real = in_real(tensor)
+    return DTYPE_NAMES.get(real.dtype, str(real.dtype)), tuple(real.shape)
 
 
 def _check(name: str, tensor: torch.Tensor, slot: Slot) -> None:

@@ -13,7 +13,7 @@ from aicf_mlir import _C
 from aicf_mlir.analysis.scalars import Scalar, scalars
 from aicf_mlir.dialects.plan import ProgramOp, find_program
 from aicf_mlir.errors import BindError, StateError
-from aicf_mlir.frontend.types import BYTES, OF_BYTES
+from aicf_mlir.frontend.types import BYTES, OF_BYTES, as_users
 from aicf_mlir.host.interrupts import held
 from aicf_mlir.passes.autodiff import SCALE
 from aicf_mlir.passes.scale_loss import SKIPPED
@@ -145,7 +145,8 @@ class BuiltStep(NotCopied):
         """The gradients of the last step by parameter name, when compiled with `keep_gradients=True`: views, rewritten
         each step.
         """
-        return dict(self._active.gradients)
+        parameters = self._built.traces[0].parameters
+        return {name: as_users(real, parameters[name]) for name, real in self._active.gradients.items()}
 
     @property
     def outputs(self) -> Outputs:

@@ -9,7 +9,7 @@ from pathlib import Path
 REASONS: dict[str, str] = {
     "convolution": r"aten\.(conv\w*|convolution)\b",
     "pooling": r"aten\.\w*pool\w*",
-    "Fourier transform": r"aten\.fft_|complex(64|128)",
+    "complex numbers": r"complex numbers|complex(64|128)|Fourier transform",
     "scatter_reduce": r"aten\.scatter_reduce",
     "integer concatenation": r"aten\.cat\.default\(int64.*arithmetic on int64",
     "shape from values": r"shape depends on values",

@@ -115,6 +115,12 @@ def trace_optimizer(
             fallback,
         )
     params = [p for group in optimizer.param_groups for p in group["params"] if p in names]
+    if (complex_one := next((names[p] for p in params if p.is_complex()), None)) is not None:
+        raise trace_error(
+            f"{type(optimizer).__name__} has a step of its own, and {complex_one!r} is a complex parameter, which optimizers of"
+            " torch.optim alone train here",
+            fallback,
+        )
     at = {id(p): i for i, p in enumerate(params)}
     members = [[at[id(p)] for p in group["params"] if p in names] for group in optimizer.param_groups]
     try:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from aicf_mlir.frontend.model import tensor_names
+from aicf_mlir.frontend.types import in_real
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +121,8 @@ def _generators_kept() -> Generator[None]:
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy in f64 on the host; integers too, which f64 holds up to 2^53."""
-    return tensor.detach().to("cpu", torch.float64, copy=True)
+    """Return a copy in f64 on the host, of complex numbers the parts; integers too, which f64 holds up to 2^53."""
+    return in_real(tensor.detach()).to("cpu", torch.float64, copy=True)
 
 
 def moved(tensors: Iterable[torch.Tensor], unit: float, generator: torch.Generator) -> None:

@@ -153,7 +153,7 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
         "COMPUTED,",
         r"float32\[4\], was computed outside the step from tensors that require a gradient",
     ),
-    "complex numbers": (lambda m, h: (h * 1j).imag, "1j", r"aten\.mul\.Tensor.*arithmetic on complex64"),
+    "complex numbers": (lambda m, h: (h * 1j).acosh().imag, "1j", r"aten\.acosh\.default of complex numbers"),
     "buffer of bytes": (
         lambda m, h: h * MASK,
         "* MASK",

@@ -188,7 +188,6 @@ BEYOND: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
         r"fill_value=1e\+39 is beyond the range of float32",
     ),
     "integer": (lambda y: y * 10**40, "OverflowError: int too big to convert"),
-    "complex": (lambda y: (y * (1 + 0j)).real, "arithmetic on complex64"),
 }
 
 

@@ -58,8 +58,10 @@ class Applied(torch.nn.Module):
             name = f"a{number}"
             self.leaves.append(Slot(name))
             value = leaf.detach().clone()
-            if leaf.requires_grad and leaf.is_floating_point():
+            if leaf.requires_grad and (leaf.is_floating_point() or leaf.is_complex()):
                 self.register_parameter(name, torch.nn.Parameter(value))
+            elif leaf.is_complex():
+                self.register_buffer(name, value)
             else:
                 self.batch[name] = value
         given = {name: value.clone() for name, value in self.batch.items()}
@@ -103,9 +105,10 @@ class Applied(torch.nn.Module):
 
 
 def floats_of(leaves: Sequence[Any]) -> torch.dtype:
-    """The float type of a sample's arguments; float32 where there is none."""
-    types = [leaf.dtype for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
-    return types[0] if types else torch.float32
+    """The float type of a sample's arguments, or of their parts; float32 where there is none."""
+    types = [leaf.dtype for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    found = [each.to_real() for each in types if each.is_floating_point or each.is_complex]
+    return found[0] if found else torch.float32
 
 
 def tensors_of(result: Any) -> list[torch.Tensor]:
@@ -114,8 +117,8 @@ def tensors_of(result: Any) -> list[torch.Tensor]:
 
 
 def real_of(result: torch.Tensor) -> torch.Tensor:
-    """The absolute value of complex numbers; others as they are."""
-    return result.abs() if result.is_complex() else result
+    """The sum of the parts of complex numbers, which are weighed differently; others as they are."""
+    return result.real + 0.5 * result.imag if result.is_complex() else result
 
 
 def loss(model: Applied, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -193,9 +196,8 @@ def differences(ours: Trail, torchs: Trail, exact: Trail, dtype: torch.dtype, si
             found.append(f"{name}: {mine.dtype}{list(mine.shape)} for {its.dtype}{list(its.shape)}")
             continue
         wide, its64, best = (
-            mine.double(),
-            its.double(),
-            exact[name].double() if name in exact else its.double(),
+            (torch.view_as_real(each) if each.is_complex() else each).double()
+            for each in (mine, its, exact.get(name, its))
         )
         slack = (its64 - best).abs().nan_to_num(0.0, 0.0, 0.0) * 4
         large = its64.abs().nan_to_num(0.0, 0.0, 0.0)
@@ -231,7 +233,7 @@ def samples(info: Any, dtype: torch.dtype) -> Iterator[Any]:
     if dtype not in info.dtypes:
         dtype = next((each for each in (torch.int64, torch.bool) if each in info.dtypes), dtype)
     yield from info.sample_inputs(
-        "cpu", dtype, requires_grad=dtype.is_floating_point and info.supports_autograd
+        "cpu", dtype, requires_grad=(dtype.is_floating_point or dtype.is_complex) and info.supports_autograd
     )
 
 

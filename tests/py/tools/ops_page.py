@@ -14,6 +14,7 @@ from typing import Any
 from aicf_mlir import _C, frontend
 from aicf_mlir.frontend import aten_recurrent, aten_table
 from aicf_mlir.frontend.call import AtenRule
+from aicf_mlir.frontend.complex_rules import RULES
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 
 PAGE = Path(__file__).parents[3] / "docs" / "ops.md"
@@ -37,6 +38,9 @@ and tried again.
 {dtypes}. Losses and parameters are floating-point numbers. Integers and booleans are indices, counters and masks, and are
 computed exactly in their own types. A batch entry may be bytes (uint8), as images are. The step converts or compares it before
 it computes with it. Numbers in the code of a model are exact up to 2^53.
+
+Complex numbers (`complex64`, `complex128`) are pairs of real ones. They may be parameters, buffers and values of a step, and all
+of `torch.fft` is supported. A batch and an output are real: use `torch.view_as_real` there.
 
 ## What are the limits?
 
@@ -79,9 +83,11 @@ def families() -> dict[str, set[str]]:
         "Products, shapes, random numbers, losses": others,
     }
     ops = {
-        title: {name.split(".")[1] for name in family if not name.startswith("aten._")}
+        title: {name.split(".")[1] for name in family if not name.startswith(("aten._", "aicf_"))}
         for title, family in whole.items()
     }
+    ops["Complex numbers"] = {str(op).split(".")[1] for op in RULES if str(op).startswith("aten.")}
+    ops["Complex numbers"] = {name for name in ops["Complex numbers"] if not name.startswith("_")}
     return {title: names for title, names in ops.items() if names}
 
 

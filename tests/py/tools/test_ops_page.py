@@ -8,6 +8,7 @@ import pytest
 from ops_page import PAGE, TEXT, families, forbidden, render
 
 from aicf_mlir.frontend.aten_table import TABLE
+from aicf_mlir.frontend.complex_rules import RULES
 
 
 def test_the_page_is_what_the_compiler_does() -> None:
@@ -26,8 +27,9 @@ def test_the_page_has_a_place_for_each_table() -> None:
 
 
 def test_every_op_is_of_a_family() -> None:
-    named = {name.split(".")[1] for name in TABLE if not name.startswith("aten._")}
-    assert set().union(*families().values()) == named
+    named = {name.split(".")[1] for name in (*TABLE, *map(str, RULES)) if name.startswith("aten.")}
+    named |= {name.split(".")[1] for name in TABLE if name.startswith("transformers.")}
+    assert set().union(*families().values()) == {name for name in named if not name.startswith("_")}
 
 
 def test_reasons_are_read_from_the_source() -> None:

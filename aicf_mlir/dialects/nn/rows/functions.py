@@ -6,7 +6,7 @@ import math
 
 from aicf_mlir.dialects.nn.rows.row import NUMBERS, Pointwise
 from aicf_mlir.ir import formula as f
-from aicf_mlir.ir.formula import Scalar, absolute, select
+from aicf_mlir.ir.formula import Scalar, absolute, maximum, minimum, select
 
 
 def sign(x: Scalar) -> Scalar:
@@ -24,6 +24,22 @@ def sinc_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
     """0 at 0."""
     turned = x * math.pi
     return select(x.equal(0.0), 0.0, g * ((f.cos(turned) - y) / x))
+
+
+def magnitude(re: Scalar, im: Scalar) -> Scalar:
+    """The root of re² + im², without overflow of the squares."""
+    re, im = absolute(re), absolute(im)
+    larger, smaller = maximum(re, im), minimum(re, im)
+    ratio = select(larger.equal(0.0) | larger.equal(math.inf), 0.0, smaller / larger)
+    found = larger * f.sqrt(ratio * ratio + 1.0)
+    return select(re.equal(math.inf) | im.equal(math.inf), math.inf, found)
+
+
+def magnitude_gradient(g: Scalar, re: Scalar, im: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
+    """0 at 0, as all its derivatives; at infinity torch's quotient is none."""
+    is_zero = y.equal(0.0)
+    size = select(is_zero, 1.0, select(y.equal(math.inf), math.nan, y))
+    return g * select(is_zero, 0.0, re / size), g * select(is_zero, 0.0, im / size)
 
 
 ROWS = (
@@ -52,6 +68,13 @@ ROWS = (
     Pointwise("acos", "The inverse of the cosine.", f.acos),
     Pointwise("atan", "The inverse of the tangent.", f.atan),
     Pointwise("atan2", "The angle of the point (x, y).", f.atan2, ("y", "x")),
+    Pointwise(
+        "magnitude",
+        "The absolute value of the complex number re + i·im; its derivative at 0 is 0.",
+        magnitude,
+        ("re", "im"),
+        gradient=magnitude_gradient,
+    ),
     Pointwise("sinh", "The hyperbolic sine.", f.sinh),
     Pointwise("cosh", "The hyperbolic cosine.", f.cosh),
     Pointwise("asinh", "The inverse of the hyperbolic sine.", f.asinh),

@@ -103,6 +103,17 @@ def hinge(x: Any) -> Any:
     return (loss.reshape(x.shape) * 2).to(x.dtype)
 
 
+def absolute(re: Any, im: Any) -> Any:
+    """The absolute value of complex numbers, whose parts have 32 bits or more."""
+    wide = torch.promote_types(re.dtype, torch.float32)
+    return torch.complex(re.to(wide), im.to(wide)).abs().to(re.dtype)
+
+
+def share(g: Any, part: Any, y: Any) -> Any:
+    """The gradient of a part of a complex number of that absolute value."""
+    return g * torch.where(y == 0, 0.0, part / torch.where(y == math.inf, math.nan, y))
+
+
 def deviation(x: Any) -> Any:
     """The root in torch.std, with its gradient of 0 at 0."""
     return torch.where(x == 0, x.detach(), torch.where(x == 0, 1.0, x).sqrt())
@@ -173,6 +184,7 @@ CASES: Mapping[str, Sequence[Case]] = {
     "acos": [Case(torch.acos, (unit,))],
     "atan": [Case(torch.atan)],
     "atan2": [Case(torch.atan2, specials=SOFT)],
+    "magnitude": [Case(absolute, saved=share)],
     "sinh": [Case(torch.sinh)],
     "cosh": [Case(torch.cosh)],
     "asinh": [Case(torch.asinh, specials=SOFT)],

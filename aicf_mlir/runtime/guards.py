@@ -23,9 +23,9 @@ from aicf_mlir.runtime.store import moved_error
 from aicf_mlir.runtime.torch_words import watch_settings, words_of
 from aicf_mlir.runtime.watched import Watched
 
-Retrace = Callable[[], tuple[str, list[Read]]]
-"""Traces the step again: it returns the reason why the result differs from the compiled step, or an empty text, and the
-new reads.
+Retrace = Callable[[], tuple[str, list[Read], bool]]
+"""Traces the step again: it returns the reason why the result differs from the compiled step, or an empty text, the new
+reads, and True if the step's Python is the same too.
 """
 
 
@@ -60,7 +60,9 @@ class Guards:
         self._ignored: set[tuple[int, object]] = set()
         """The entries of dictionaries whose changes did not matter and whose keys the code does not mention."""
         self._harmless: set[frozenset[tuple[str, str]]] = set()
-        """The values that were found to give the same step."""
+        """The values that were found to give the same step, all of the places that changed last; others are as they
+        were.
+        """
         self.watched = Watched()
         self.guards: list[Guard] = []
         self._code = Watched()
@@ -182,6 +184,8 @@ class Guards:
                 raise moved_error(guard.path.removeprefix("model."))
         now = tokens([guard.read.value() for guard in changed])
         paths = [guard.path for guard in changed]
+        if {frozenset(path for path, _ in values) for values in self._harmless} - {frozenset(paths)}:
+            self._harmless.clear()
         if now is not None and frozenset(zip(paths, now, strict=True)) in self._harmless:
             self._accept(changed)
             return
@@ -192,7 +196,7 @@ class Guards:
         if slots := [guard.path for guard in numbers if guard.read.may_be_host_scalar]:
             advice += f'; with meta=["{slots[0]}"] a number may change between steps'
         try:
-            difference, reads = self._retrace()
+            difference, reads, is_same = self._retrace()
         except AicfError as error:
             raise GuardError(
                 f"{self._name}: {listing}; and the step cannot be traced like this: {error}"
@@ -201,10 +205,13 @@ class Guards:
             raise GuardError(
                 f"{self._name}: {listing}. The compiled step depends on it ({difference}): {advice}"
             )
-        before = tokens([guard.value for guard in changed])
-        self._harmless |= {
-            frozenset(zip(paths, each, strict=True)) for each in (before, now) if each is not None
-        }
+        if is_same:
+            before = tokens([guard.value for guard in changed])
+            self._harmless |= {
+                frozenset(zip(paths, each, strict=True)) for each in (before, now) if each is not None
+            }
+        else:
+            self._harmless.clear()
         for guard in changed:
             if guard.kind in ("items", "environment", "type"):
                 self._ignored |= {(id(guard.read.owner), name) for name in _unread(guard)}

@@ -24,12 +24,19 @@ class Retrace:
         self._request = request
         self._built = built
 
-    def __call__(self) -> tuple[str, list[Read]]:
-        """Return the first difference in words, empty if there is none, and the reads of the new trace."""
+    def __call__(self) -> tuple[str, list[Read], bool]:
+        """Return the first difference in words, empty if there is none, the reads of the new trace, and True if all that
+        Python does after a step is the same. If only that differs, it is done as in the new trace from now on.
+        """
         traces = self._request.trace(self._built.host_values)
         pairs = list(zip(self._built.traces, self._built.traced_modules, traces, strict=True))
         difference = next((d for before, old, now in pairs if (d := _difference(before, old, now))), "")
-        return difference, [read for traced in traces for read in traced.reads]
+        is_same = True
+        if not difference:
+            followed = [before.followed_by(now) for before, _, now in pairs]
+            is_same = all(a is b for a, b in zip(self._built.traces, followed, strict=True))
+            self._built.traces[:] = followed
+        return difference, [read for traced in traces for read in traced.reads], is_same
 
 
 def _difference(before: Traced, module: ModuleOp, now: Traced) -> str:

@@ -54,33 +54,38 @@ class CompiledLoopStep(CompiledTrainStep):
             if not self._begun:
                 raise StateError(f"{self.name}: no step has been taken yet")
             plan = self._active
-            return self._traced(plan).returned.rebuilt(
-                lambda name: (plan.loss if name == LOSS else plan.outputs[name]).clone()
-            )
+            return self._traced(plan).returned.rebuilt(lambda name: self._output(plan, name))
 
     def _traced(self, plan: BoundPlan) -> LoopTraced:
         return cast(LoopTraced, self._built.traces[self._plans.index(plan)])
 
     @property
     def _is_steady(self) -> bool:
-        return not self._has_schedulers and super()._is_steady
+        return not self._has_calls and super()._is_steady
 
     def _adopt(self, built: Built) -> None:
         super()._adopt(built)
-        self._has_schedulers = bool(self._all_schedulers)
+        self._has_calls = any(cast(LoopTraced, traced).calls for traced in built.traces)
         for optimizer in built.optimizers:
             belongs_to(optimizer, self)
 
     def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
-        if not (schedulers := self._traced(plan).stepped):
+        if not self._traced(plan).calls:
             return super()._advance(plan, run)
         with held():
             self._prepare()  # the rates that the schedulers have set after the previous step
             failed = super()._advance(plan, run)
             if not failed:
-                for scheduler in schedulers:
-                    scheduler.step()
+                self._finish(plan)
             return failed
+
+    def _finish(self, plan: BoundPlan) -> None:
+        """Do what Python does after a step."""
+        for call in self._traced(plan).calls:
+            call.run(lambda name: self._output(plan, name))
+
+    def _output(self, plan: BoundPlan, name: str) -> torch.Tensor:
+        return (plan.loss if name == LOSS else plan.outputs[name]).clone()
 
     @property
     def _all_schedulers(self) -> Sequence[LRScheduler]:
@@ -91,8 +96,7 @@ class CompiledLoopStep(CompiledTrainStep):
 
     def _one_step(self, plan: BoundPlan) -> Results:
         results = super()._one_step(plan)
-        for scheduler in self._traced(plan).stepped:
-            scheduler.step()
+        self._finish(plan)
         return results
 
     @property

@@ -8,8 +8,8 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler
 
+from aicf_mlir.frontend.loop_body.after import Call
 from aicf_mlir.frontend.loop_body.drivers import Drivers
 from aicf_mlir.frontend.loop_body.found import found_by
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
@@ -64,6 +64,8 @@ class LoopRun:
         states = {id(state) for state in body.states}
         self._states = {name: own for name, own in body.model.named_buffers() if id(own) in states}
         self.returned = Returned()
+        self.calls: list[Call] = []
+        """What Python does after each step."""
         self.never_left: set[torch.Tensor] = set()
         """The parameters whose gradient no call leaves, though the body reads it as if one did."""
 
@@ -75,11 +77,6 @@ class LoopRun:
     def __code__(self) -> CodeType | None:
         """The code of the user's function: it gives the line where the body begins."""
         return getattr(self._body.function, "__code__", None)
-
-    @property
-    def stepped(self) -> list[LRScheduler]:
-        """The schedulers that the body steps, in their order."""
-        return self._drivers.stepped
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         traced = dict(model.named_parameters())
@@ -103,6 +100,10 @@ class LoopRun:
         """Return the tensors that the step gives with the loss, by name."""
         found = Outputs(loss, self.recorder.read, where)
         self.returned = found.of(result)
+        self.calls = [
+            Call(owner, method, found.of((args, named), f"{method}_of_{type(owner).__name__}"))
+            for owner, method, args, named in self._drivers.calls
+        ]
         self.recorder.expect_returned(found.numbers)
         self._body.constants.append(found.constants)
         return found.tensors

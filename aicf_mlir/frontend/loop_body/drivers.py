@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +25,7 @@ ALIVE = "it is alive in the compiled step: leave it to opt.step(), or return it"
 class ShownGroup(dict[str, Any]):
     """A param group that shows a body its parameters, and numbers with their values after the step."""
 
-    def __init__(self, group: Mapping[str, Any], number: Callable[[Callable[[], Any], str], Number]):
+    def __init__(self, group: Mapping[str, Any], number: Callable[..., Number]):
         super().__init__({"params": group["params"]})
         self._group = group
         self._number = number
@@ -33,7 +34,7 @@ class ShownGroup(dict[str, Any]):
         value = self._group.get(str(key))
         if type(value) not in (int, float):
             raise _refused(f"reads param_groups[…][{key!r}]", ALIVE)
-        return self._number(lambda: self._group[str(key)], f"reads param_groups[…][{key!r}]")
+        return self._number(f"reads param_groups[…][{key!r}]", operator.getitem, self._group, key)
 
     def get(self, key: object, default: Any = None) -> Any:
         """Get a value as `group[key]` does."""
@@ -68,13 +69,13 @@ class Drivers:
         self._recorder = recorder
         self._asked: list[torch.optim.Optimizer] = []
         """The optimizers of which a number was read."""
-        self.stepped: list[LRScheduler] = []
-        """The schedulers that the body steps, in their order."""
+        self.calls: list[tuple[LRScheduler, str, tuple[Any, ...], dict[str, Any]]] = []
+        """The calls of schedulers, in their order, with their arguments."""
 
     @contextmanager
     def traced(self) -> Generator[None]:
         """Limit optimizers and schedulers to the verbs inside."""
-        self.stepped, self._asked = [], []
+        self.calls, self._asked = [], []
         kinds = [
             (driver, driver.__class__) for driver in (*self._optimizers.values(), *self._schedulers.values())
         ]
@@ -115,7 +116,7 @@ class Drivers:
             if closure is not None and not is_described:
                 raise _refused(f"calls {name}.step(closure)", "call backward() before step()")
             loss = None if closure is None else closure()
-            if any(scheduler.optimizer is optimizer for scheduler in self.stepped):
+            if any(scheduler.optimizer is optimizer for scheduler, *_ in self.calls):
                 raise _refused(
                     f"calls {name}.step() behind the step of its scheduler", "step the scheduler last"
                 )
@@ -131,21 +132,21 @@ class Drivers:
 
         return {"step": step, "zero_grad": zero_grad, "param_groups": groups}
 
-    def _number(self, optimizer: torch.optim.Optimizer, now: Callable[[], Any], what: str) -> Number:
+    def _number(
+        self, optimizer: torch.optim.Optimizer, what: str, now: Callable[..., Any], *parts: Any
+    ) -> Number:
         """Return a number of `optimizer` with its value after the step."""
         self._asked.append(optimizer)
-        return self._recorder.number_of(now, f"{what}; {ALIVE}")
+        return self._recorder.number_of(now, *parts, alive=f"{what}; {ALIVE}")
 
     def _last_rates(self, scheduler: LRScheduler) -> Callable[[], list[Number]]:
-        rates = type(scheduler).get_last_lr
         count = len(scheduler.optimizer.param_groups)
-
-        def last(place: int) -> Any:
-            return rates(scheduler)[place]
 
         def get_last_lr() -> list[Number]:
             return [
-                self._number(scheduler.optimizer, partial(last, place), "computes with get_last_lr()")
+                self._number(
+                    scheduler.optimizer, "computes with get_last_lr()", _last_rate, scheduler, place
+                )
                 for place in range(count)
             ]
 
@@ -153,18 +154,22 @@ class Drivers:
 
     def _scheduler_step(self, name: str, scheduler: LRScheduler) -> Callable[..., None]:
         def step(*args: Any, **kwargs: Any) -> None:
-            if args or kwargs:
+            if any(not isinstance(each, (Number, torch.Tensor)) for each in (*args, *kwargs.values())):
                 raise _refused(
-                    f"calls {name}.step(…) with a value",
-                    "call it outside of the body, with what the step returned",
+                    f"calls {name}.step(…) with a value that the step does not compute",
+                    "call it outside of the body",
                 )
             if scheduler.optimizer in self._asked:
                 raise _refused(
                     f"calls {name}.step() behind a read of a rate that it changes", "read the rate last"
                 )
-            self.stepped.append(scheduler)
+            self.calls.append((scheduler, "step", args, kwargs))
 
         return step
+
+
+def _last_rate(scheduler: LRScheduler, place: int) -> Any:
+    return scheduler.get_last_lr()[place]
 
 
 def _limit(name: str, driver: Any, verbs: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.inner_gradients import as_list
 from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes_in_place
-from aicf_mlir.frontend.loop_body.numbers import READ, Number
+from aicf_mlir.frontend.loop_body.numbers import READ, Number, ReadTensor
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
 from aicf_mlir.frontend.markers import BACKWARD, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.recorder import Recorder, function_name, is_same_view, is_users, memory_of, tensors
@@ -61,8 +61,8 @@ class GradientRecorder(Recorder):
         """The version in which a gradient is zero, by its id."""
         self.parameters: list[torch.Tensor] = []
         """The user's parameters, by the numbers that writes to them have in the graph."""
-        self.read: list[tuple[torch.Tensor, Callable[[torch.Tensor], Any]]] = []
-        """The tensors that the body has read numbers from, and the conversions."""
+        self.read: list[ReadTensor] = []
+        """The tensors that the body has read numbers from."""
         self._read_at: dict[int, SourceLocation | None] = {}
         """The line where each was read, for tensors that nothing has been computed with yet."""
         self._refused: list[Exception] = []
@@ -210,19 +210,21 @@ class GradientRecorder(Recorder):
 
     def _number(self, tensor: torch.Tensor, how: str) -> Number:
         """Handle `tensor.item()`: a number that is known after the step."""
-        place = len(self.read)
-        self.read.append((tensor, READ[how]))
-        self._read_at[place] = source.here()
+        place, location = len(self.read), source.here()
+        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            copy = source.call_at(location, torch.clone, tensor.detach())
+        self.read.append(read := ReadTensor(tensor, tensor._version, copy, READ[how]))
+        self._read_at[place] = location
 
         def used() -> torch.Tensor:
             self._read_at.pop(place, None)
-            return tensor
+            return read.value
 
-        return Number(lambda read: read(place), self._refused.append, (place,), used)
+        return Number(None, (place,), self._refused.append, used)
 
-    def number_of(self, now: Callable[[], Any], alive: str) -> Number:
-        """Return the number that `now` gives after the step; `alive` is the reason why it cannot enter tensors."""
-        return Number(lambda read: now(), self._refused.append, (), alive=alive)
+    def number_of(self, now: Callable[..., Any], *parts: Any, alive: str) -> Number:
+        """Return the number that `now(*parts)` gives after the step; `alive` is the reason why it cannot enter tensors."""
+        return Number(now, parts, self._refused.append, alive=alive)
 
     def expect_returned(self, places: Iterable[int]) -> None:
         """Raise TraceError for a number that the body has read, and neither returns, `places`, nor computes with."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,29 +31,62 @@ READ: dict[str, Callable[[torch.Tensor], Any]] = {
 OPTIMIZERS = str(Path(torch.optim.__file__).parent)
 NEEDED = "needs the value of a tensor at once; return it, and print it or decide by it outside"
 
+
+@dataclass(frozen=True)
+class ReadTensor:
+    """A tensor that the body has read a number from."""
+
+    tensor: torch.Tensor
+    version: int
+    copy: torch.Tensor
+    """Its value then."""
+    way: Callable[[torch.Tensor], Any]
+    """The conversion."""
+
+    @property
+    def value(self) -> torch.Tensor:
+        """The tensor, or the copy if the body has written to the tensor since."""
+        return self.tensor if self.tensor._version == self.version else self.copy
+
+
 Read = Callable[[int], Any]
 """The Python number that a read of the body returns, by its place among the reads."""
 
 
 class Number:
-    """A value that a body computes from numbers read from tensors; `place` is the place of a read itself."""
+    """A value that is known after each step: the number of a read, or `function` of other values and numbers."""
 
     def __init__(
         self,
-        compute: Callable[[Read], Any],
+        function: Callable[..., Any] | None,
+        parts: tuple[Any, ...],
         refused: Callable[[Exception], None],
-        places: tuple[int, ...],
         tensor: Callable[[], torch.Tensor] | None = None,
         alive: str | None = None,
     ):
-        self.compute = compute
+        """Take no `function` for a read, whose one part is its place."""
+        self.function = function
+        self.parts = parts
         self.refused = refused
         """Called with the error for a value that Python would have to know at once, since a library may catch the error."""
-        self.places = places
-        """The reads from which it is computed."""
         self._tensor = tensor
         self._alive = alive
         """The forbidden use of a number that does not come from a tensor."""
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The reads from which it is computed."""
+        if self.function is None:
+            return self.parts
+        return tuple(place for part in self.parts if isinstance(part, Number) for place in part.places)
+
+    def compute(self, read: Read) -> Any:
+        """Return its value after a step."""
+        if self.function is None:
+            return read(*self.parts)
+        return self.function(
+            *(part.compute(read) if isinstance(part, Number) else part for part in self.parts)
+        )
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor that it was read from, without a gradient, for use in a product of tensors, say."""
@@ -74,13 +109,7 @@ class Number:
         if any(isinstance(each, torch.Tensor) for each in others):
             (other,) = others
             return function(self.tensor(), other)
-        parts = (self, *others)
-        places = tuple(p for part in parts if isinstance(part, Number) for p in part.places)
-
-        def compute(read: Read) -> Any:
-            return function(*(part.compute(read) if isinstance(part, Number) else part for part in parts))
-
-        return Number(compute, self.refused, places)
+        return Number(function, (self, *others), self.refused)
 
     def __round__(self, digits: int | None = None) -> Any:
         return self._with(round, digits)
@@ -94,10 +123,11 @@ def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _backward(function: Callable[..., Any]) -> Callable[..., Any]:
-    def reflected(a: Any, b: Any) -> Any:
-        return function(b, a)
+    return _forward(partial(_reflected, function))
 
-    return _forward(reflected)
+
+def _reflected(function: Callable[..., Any], a: Any, b: Any) -> Any:
+    return function(b, a)
 
 
 def _refused(self: Number, *_: Any) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from aicf_mlir.frontend.loop_body.numbers import Number, Read
+from aicf_mlir.frontend.loop_body.numbers import Number, Read, ReadTensor
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.outcome import LOSS
 from aicf_mlir.frontend.source import trace_error
@@ -50,6 +50,10 @@ class Returned:
 
         return mapped(self.template, leaf)
 
+    def is_like(self, other: Returned) -> bool:
+        """True if both give the same objects for the same outputs."""
+        return self.numbers == other.numbers and is_like(self.template, other.template)
+
     def reads(self, tensors: Callable[[str], torch.Tensor]) -> Read:
         """Return the numbers of a step."""
         return lambda place: self.ways[place](tensors(self.numbers[place]))
@@ -71,8 +75,8 @@ class Outputs:
     """Gathers the values that a body has returned."""
 
     loss: torch.Tensor
-    read: list[tuple[torch.Tensor, Callable[[torch.Tensor], Any]]]
-    """The tensors that the body has read numbers from, and the conversions."""
+    read: list[ReadTensor]
+    """The tensors that the body has read numbers from."""
     where: SourceLocation | None
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """The outputs by name."""
@@ -80,16 +84,14 @@ class Outputs:
     constants: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """The values that are the same after each step: their place, and their text."""
 
-    def of(self, result: Any) -> Returned:
+    def of(self, result: Any, called: str = "result") -> Returned:
         """Return the description of the result. Raises TraceError for a value that no step can return."""
         if isinstance(result, torch.Tensor):
-            result = self._leaf(result, "result")
+            result = self._leaf(result, called)
         else:
             plain = "1." if is_pair(result) else ""  # (loss, {name: tensor}), as a loss function returns it
-            result = mapped(
-                result, lambda value, path: self._leaf(value, path.removeprefix(plain) or "result")
-            )
-        return Returned(result, self.numbers, {place: self.read[place][1] for place in self.numbers})
+            result = mapped(result, lambda value, path: self._leaf(value, path.removeprefix(plain) or called))
+        return Returned(result, dict(self.numbers), {place: self.read[place].way for place in self.numbers})
 
     def _leaf(self, value: Any, path: str) -> Any:
         if isinstance(value, torch.Tensor):
@@ -97,7 +99,7 @@ class Outputs:
         if isinstance(value, Number):
             for place in value.places:
                 if place not in self.numbers:
-                    self.numbers[place] = self._name(self.read[place][0], path)
+                    self.numbers[place] = self._name(self.read[place].value, path)
         elif isinstance(value, PLAIN):
             self.constants.append((path, repr(value)))
         else:
@@ -114,6 +116,20 @@ class Outputs:
         name = free_name(path, {LOSS, *self.tensors})
         self.tensors[name] = tensor
         return name
+
+
+def is_like(one: Any, other: Any) -> bool:
+    """True if two templates give the same objects."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Number):
+        return one.function == other.function and is_like(one.parts, other.parts)
+    if isinstance(one, Output) or (found := members(one)) is None:
+        return one is other or repr(one) == repr(other)
+    others = cast(Any, members(other))[0]
+    return [key for key, _ in found[0]] == [key for key, _ in others] and all(
+        is_like(a, b) for (_, a), (_, b) in zip(found[0], others, strict=True)
+    )
 
 
 def is_pair(result: Any) -> bool:

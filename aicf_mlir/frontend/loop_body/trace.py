@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from aicf_mlir.frontend.bindings import bind
 from aicf_mlir.frontend.example import batch_specs
 from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.loop_body.after import Call
 from aicf_mlir.frontend.loop_body.body import LoopBody
 from aicf_mlir.frontend.loop_body.importer import GradientLeft, LoopImporter
 from aicf_mlir.frontend.loop_body.returned import Returned
@@ -43,8 +44,22 @@ class LoopTraced(Traced):
     """The result of the front end for a loop body."""
 
     returned: Returned = field(default_factory=Returned)
-    stepped: Sequence[LRScheduler] = ()
-    """The schedulers that it steps, in their order."""
+    calls: Sequence[Call] = ()
+    """What Python does after each step."""
+
+    @property
+    def stepped(self) -> list[LRScheduler]:
+        """The schedulers that it steps, in their order."""
+        return [call.owner for call in self.calls if isinstance(call.owner, LRScheduler)]
+
+    def followed_by(self, now: Traced) -> Traced:
+        assert isinstance(now, LoopTraced)
+        is_same = len(self.calls) == len(now.calls) and all(
+            a.is_like(b) for a, b in zip(self.calls, now.calls, strict=True)
+        )
+        if is_same and self.returned.is_like(now.returned):
+            return self
+        return replace(self, returned=now.returned, calls=now.calls)
 
 
 @one_at_a_time
@@ -148,7 +163,7 @@ def _trace(
     ]
     reads += [read for traced in written for read in traced.reads]
     return LoopTraced(
-        module, parameters, buffers, specs, structure, reads, written, run.returned, tuple(run.stepped)
+        module, parameters, buffers, specs, structure, reads, written, run.returned, tuple(run.calls)
     )
 
 

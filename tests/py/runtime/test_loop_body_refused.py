@@ -97,7 +97,7 @@ def scheduler_with_value(batch: Any) -> None:
     loss = loss_of(batch)
     loss.backward()
     opt.step()
-    scheduler.step(loss)
+    scheduler.step(3)
 
 
 def scheduler_first(batch: Any) -> None:
@@ -305,7 +305,7 @@ REFUSED: dict[Callable[..., Any], str] = {
     last_lr: r"computes with get_last_lr\(\); it is alive in the compiled step",
     rate_before_its_scheduler: r"calls scheduler\.step\(\) behind a read of a rate.*read the rate last",
     decides_by_a_rate: r"reads param_groups\[…\]\['lr'\]; it is alive in the compiled step",
-    scheduler_with_value: r"calls scheduler\.step\(…\) with a value",
+    scheduler_with_value: r"calls scheduler\.step\(…\) with a value that the step does not compute",
     scheduler_first: r"opt\.step\(\) behind the step of its scheduler.*step the scheduler last",
     closure_without_backward: r"calls no loss\.backward\(\), so it trains nothing",
     never_zeroed: r"adds to the gradient of '(weight|bias)' that an earlier call has left.*zero_grad\(\) before backward",

@@ -13,7 +13,7 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DenseArrayBase, StringAttr, TensorType, i32
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DenseArrayBase, StringAttr, TensorType, i1, i32
 from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -151,7 +151,10 @@ class InputOp(TensorOp, DifferentiableInterface):
 
 @irdl_op_definition
 class UpdateOp(TensorOp):
-    """The parameters `params` after a step of their optimizer with the gradients `grads`; `names` are those of the arguments."""
+    """The parameters `params` after a step of their optimizer with the gradients `grads`; `names` are those of the arguments.
+
+    The last operand may be a 0-d i1: where it is false, parameters and the state of the optimizer stay as they are.
+    """
 
     name = "train.update"
 
@@ -161,9 +164,15 @@ class UpdateOp(TensorOp):
 
     traits = traits_def(Pure(), CUT)
 
-    def __init__(self, params: Sequence[Value], grads: Sequence[Value], names: Sequence[str]):
+    def __init__(
+        self,
+        params: Sequence[Value],
+        grads: Sequence[Value],
+        names: Sequence[str],
+        taken: Value | None = None,
+    ):
         super().__init__(
-            operands=[[*params, *grads]],
+            operands=[[*params, *grads, *([] if taken is None else [taken])]],
             properties={"names": ArrayAttr([StringAttr(name) for name in names])},
             result_types=[[tensor_type(value) for value in params]],
         )
@@ -176,13 +185,20 @@ class UpdateOp(TensorOp):
     @property
     def grads(self) -> list[SSAValue]:
         """The gradients of the parameters, in the same order."""
-        return list(self.operands_)[len(self.names) :]
+        return list(self.operands_)[len(self.names) : 2 * len(self.names)]
+
+    @property
+    def taken(self) -> SSAValue | None:
+        """True if the step is taken; None for one that always is."""
+        return next(iter(list(self.operands_)[2 * len(self.names) :]), None)
 
     def verify_(self) -> None:
-        if len(self.operands_) != 2 * len(self.names):
+        if len(self.operands_) - 2 * len(self.names) not in (0, 1):
             raise VerifyException(
                 f"expected a parameter and a gradient for each of {len(self.names)} names, got {len(self.operands_)} operands"
             )
+        if self.taken is not None and tensor_type(self.taken) != TensorType(i1, []):
+            raise VerifyException(f"expected a last operand of tensor<i1>, got {self.taken.type}")
         if len({name.data for name in self.names}) != len(self.names):
             raise VerifyException("expected names that differ")
         for param, gradient in zip(self.params, self.grads, strict=True):

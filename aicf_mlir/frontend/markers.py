@@ -11,7 +11,7 @@ from aicf_mlir.frontend.batched import expect_few
 
 _library: Any = torch.library.Library("aicf_train", "DEF")
 _library.define("backward(Tensor loss, Tensor[] wrt, bool retain_graph) -> Tensor[]")
-_library.define("update(Tensor[] params, Tensor[] grads) -> Tensor[]")
+_library.define("update(Tensor[] params, Tensor[] grads, Tensor? taken) -> Tensor[]")
 _library.define("written(Tensor value, int number) -> Tensor")
 _library.define("leaf(Tensor value, int number) -> Tensor")
 _library.define("left(Tensor param) -> Tensor")
@@ -25,7 +25,7 @@ def _like_all(_: torch.Tensor, tensors: Sequence[torch.Tensor], __: bool) -> lis
     return [torch.empty_like(tensor) for tensor in tensors]
 
 
-def _updated(params: Sequence[torch.Tensor], _: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _updated(params: Sequence[torch.Tensor], *_: Any) -> list[torch.Tensor]:
     return [torch.empty_like(param) for param in params]
 
 
@@ -105,7 +105,7 @@ GRADIENT: Any = _ops.gradient.default
 BACKWARD: Any = _ops.backward.default
 """The gradients of a loss, one of each tensor; its graph is freed if it is not to be retained."""
 UPDATE: Any = _ops.update.default
-"""Parameters after a step of their optimizer, with these gradients."""
+"""Parameters after a step of their optimizer, with these gradients; as they were if the step is not taken."""
 WRITTEN: Any = _ops.written.default
 """The value that the body itself writes to the leaf of that number, mostly a parameter: from there on it is a leaf, too."""
 LEAF: Any = _ops.leaf.default

@@ -15,6 +15,8 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
+from aicf_mlir.dialects.nn.emitter import Emitter
+from aicf_mlir.dialects.nn.pointwise import CLASSES as POINTWISE
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, ParamGroup, parse_groups
 from aicf_mlir.dialects.train import UpdateOp
 from aicf_mlir.ir.signature import (
@@ -66,7 +68,7 @@ class ApplyOptimizerPass(_Chosen):
     updated parameter of the group. Group k > 0 marks its host scalars and counters with `.k`. For groups of kind "traced", the
     private function that they name is put in its place, and is gone.
     In a function with train.update each of these gives way to the updates of the parameters that it names, group by group; two of
-    the same parameters are two steps of their optimizer. A function with an empty attribute updates its parameters itself.
+    the same parameters are two steps of their optimizer. A step that may be left out selects between old and new values. A function with an empty attribute updates its parameters itself.
 
     Options, all but the last for functions without the attribute:
       kind: the optimizer, called as its class in torch: "sgd", "adam", "adamw"
@@ -129,12 +131,15 @@ class ApplyOptimizerPass(_Chosen):
                 )
             for name, value in zip(names, op.params, strict=True):
                 values.now["param", name] = value
+            before = dict(values.now)
             self.emit(
                 values,
                 [group if group in own else group.with_params(()) for group in groups],
                 dict(zip(names, op.grads, strict=True)),
                 op,
             )
+            if op.taken is not None:
+                keep(values, before, op.taken, op)
             for name, result in zip(names, op.updated, strict=True):
                 result.replace_all_uses_with(values.now["param", name])
             op.detach()
@@ -243,6 +248,16 @@ class GroupUpdate:
         label = Label(*slot.key)
         hint = label.name if slot.owner is None else f"{owner}.{slot.name}" if owner else slot.name
         return self.values.added(label, type, hint, "apply-optimizer")
+
+
+def keep(values: StepValues, before: Mapping[Key, SSAValue], taken: SSAValue, op: Operation) -> None:
+    """Let everything that a step of an optimizer has replaced be as it was before where `taken` is false."""
+    emitter = Emitter(InsertPoint.before(op), op.location)
+    for key, value in list(values.now.items()):
+        old = before.get(key, values.arguments[key])
+        if value is not old:
+            kept = emitter.emit(POINTWISE["where"](taken, value, old), f"{old.name_hint or 'value'}.kept")
+            values.replace([key], [kept])
 
 
 def traced_by(groups: Sequence[ParamGroup]) -> set[str]:

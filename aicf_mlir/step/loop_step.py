@@ -70,14 +70,27 @@ class CompiledLoopStep(CompiledTrainStep):
             belongs_to(optimizer, self)
 
     def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
-        if not self._traced(plan).calls:
+        traced = self._traced(plan)
+        if not traced.calls and (not traced.taken or self._is_steady):
             return super()._advance(plan, run)
         with held():
-            self._prepare()  # the rates that the schedulers have set after the previous step
+            if traced.calls:
+                self._prepare()  # the rates that the schedulers have set after the previous step
+            published = self._published
             failed = super()._advance(plan, run)
             if not failed:
+                self._publish_taken(plan, published)
                 self._finish(plan)
             return failed
+
+    def _publish_taken(self, plan: BoundPlan, published: Sequence[str]) -> None:
+        """Let the parameters have state that had some before, and those whose first step an overflow has not left out."""
+        state, taken = self._optimizer_state, self._traced(plan).taken
+        if state is None or not taken or set(state.names()) == set(published):
+            return
+        left = {n for output, names in taken.items() if not plan.outputs[output].item() for n in names}
+        left -= {n for output, names in taken.items() if plan.outputs[output].item() for n in names}
+        state.publish([name for name in state.names() if name in published or name not in left])
 
     def _finish(self, plan: BoundPlan) -> None:
         """Do what Python does after a step."""
@@ -95,7 +108,9 @@ class CompiledLoopStep(CompiledTrainStep):
         return list(schedulers.values())
 
     def _one_step(self, plan: BoundPlan) -> Results:
+        published = self._published
         results = super()._one_step(plan)
+        self._publish_taken(plan, published)
         self._finish(plan)
         return results
 

@@ -33,6 +33,7 @@ class LoopBody:
         self.model = found.model
         self.optimizers = found.optimizers
         self.schedulers = found.schedulers
+        self.scalers = found.scalers
         self.left: dict[torch.Tensor, bool] = dict.fromkeys(self.model.parameters(), True)
         """True for each parameter if a call may find a gradient that another has left."""
         self.constants: list[list[tuple[str, str]]] = []
@@ -59,13 +60,17 @@ class LoopRun:
     def __init__(self, body: LoopBody):
         self._body = body
         self.recorder = GradientRecorder(body.left)
-        self._drivers = Drivers(body.optimizers, body.schedulers, self.recorder)
+        self._drivers = Drivers(body.optimizers, body.schedulers, body.scalers, self.recorder)
         self._own = dict(body.model.named_parameters())
         states = {id(state) for state in body.states}
+        scaled = [vars(scaler) for scaler in body.scalers.values()]
+        states |= {id(own[key]) for own in scaled for key in ("_scale", "_growth_tracker")}
         self._states = {name: own for name, own in body.model.named_buffers() if id(own) in states}
         self.returned = Returned()
         self.calls: list[Call] = []
         """What Python does after each step."""
+        self.taken: dict[str, list[int]] = {}
+        """The outputs that are true if steps of optimizers are taken, and the ids of the parameters."""
         self.never_left: set[torch.Tensor] = set()
         """The parameters whose gradient no call leaves, though the body reads it as if one did."""
 
@@ -104,6 +109,10 @@ class LoopRun:
             Call(owner, method, found.of((args, named), f"{method}_of_{type(owner).__name__}"))
             for owner, method, args, named in self._drivers.calls
         ]
+        self.taken = {
+            found.of(tensor, "taken").template.name: [id(param) for param in params]
+            for tensor, params in self.recorder.taken
+        }
         self.recorder.expect_returned(found.numbers)
         self._body.constants.append(found.constants)
         return found.tensors

@@ -17,6 +17,7 @@ from aicf_mlir.frontend.library import is_librarys
 from aicf_mlir.frontend.loop_body.averaged import written_with_tensors
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
 from aicf_mlir.frontend.loop_body.numbers import Number
+from aicf_mlir.frontend.loop_body.scalers import Scaling
 from aicf_mlir.frontend.source import quoted, trace_error
 
 ALIVE = "it is alive in the compiled step: leave it to opt.step(), or return it"
@@ -62,10 +63,12 @@ class Drivers:
         self,
         optimizers: Mapping[str, torch.optim.Optimizer],
         schedulers: Mapping[str, LRScheduler],
+        scalers: Mapping[str, torch.amp.GradScaler],
         recorder: GradientRecorder,
     ):
         self._optimizers = optimizers
         self._schedulers = schedulers
+        self._scalers = scalers
         self._recorder = recorder
         self._asked: list[torch.optim.Optimizer] = []
         """The optimizers of which a number was read."""
@@ -76,8 +79,10 @@ class Drivers:
     def traced(self) -> Generator[None]:
         """Limit optimizers and schedulers to the verbs inside."""
         self.calls, self._asked = [], []
-        kinds = [
-            (driver, driver.__class__) for driver in (*self._optimizers.values(), *self._schedulers.values())
+        drivers = (*self._optimizers.values(), *self._schedulers.values(), *self._scalers.values())
+        kinds = [(driver, driver.__class__) for driver in drivers]
+        scalings = [
+            (name, scaler, Scaling(name, scaler, _params_of)) for name, scaler in self._scalers.items()
         ]
         hook = register_optimizer_step_pre_hook(_unknown)
         try:
@@ -96,8 +101,12 @@ class Drivers:
                         "optimizer": scheduler.optimizer,
                     },
                 )
+            for name, scaler, scaling in scalings:
+                _limit(name, scaler, scaling.verbs)
             with written_with_tensors():
                 yield
+            for *_, scaling in scalings:
+                scaling.end()
         finally:
             hook.remove()
             for driver, kind in kinds:
@@ -112,7 +121,7 @@ class Drivers:
     ) -> dict[str, Any]:
         is_described = is_librarys(type(optimizer).step)
 
-        def step(closure: Callable[[], Any] | None = None) -> Any:
+        def step(closure: Callable[[], Any] | None = None, *, taken: torch.Tensor | None = None) -> Any:
             if closure is not None and not is_described:
                 raise _refused(f"calls {name}.step(closure)", "call backward() before step()")
             loss = None if closure is None else closure()
@@ -120,7 +129,7 @@ class Drivers:
                 raise _refused(
                     f"calls {name}.step() behind the step of its scheduler", "step the scheduler last"
                 )
-            if not self._recorder.update(params):
+            if not self._recorder.update(params, taken):
                 raise _refused(
                     f"calls {name}.step() where no parameter has a gradient", "call backward() before"
                 )
@@ -166,6 +175,10 @@ class Drivers:
             self.calls.append((scheduler, "step", args, kwargs))
 
         return step
+
+
+def _params_of(optimizer: Any) -> list[torch.Tensor]:
+    return [param for group in optimizer.param_groups for param in group["params"]]
 
 
 def _last_rate(scheduler: LRScheduler, place: int) -> Any:

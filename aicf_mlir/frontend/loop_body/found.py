@@ -13,6 +13,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from aicf_mlir.frontend.behind import Behind
+from aicf_mlir.frontend.loop_body.scalers import tensors_of
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.source import of_function, trace_error
 
@@ -25,6 +26,8 @@ class Found:
     """The one module with tensors, or one that holds all of them by their names."""
     optimizers: dict[str, torch.optim.Optimizer]
     schedulers: dict[str, LRScheduler]
+    scalers: dict[str, torch.amp.GradScaler]
+    """The scalers that are enabled."""
 
 
 UNFIT = re.compile(r"[^\w]+")
@@ -34,18 +37,17 @@ UNFIT = re.compile(r"[^\w]+")
 def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) -> Found:
     """Return the objects that `function` reaches; `states` are the tensors outside of modules that it writes to.
 
-    Raises TraceError for a body without a model, and for a gradient scaler.
+    Raises TraceError for a body without a model.
     """
     walk = Behind(function, "body")
     where = of_function(function)
     optimizers = {name: o for name, o in walk.drivers.items() if isinstance(o, torch.optim.Optimizer)}
     schedulers = {name: s for name, s in walk.drivers.items() if isinstance(s, LRScheduler)}
-    for name, scaler in walk.drivers.items():
-        if isinstance(scaler, torch.amp.GradScaler) and scaler.is_enabled():
-            raise trace_error(
-                f"{name!r} is a GradScaler, which a loop body cannot call; use compile_train_step(…, loss_scale='dynamic')",
-                where,
-            )
+    scalers = {
+        name: s
+        for name, s in walk.drivers.items()
+        if isinstance(s, torch.amp.GradScaler) and s.is_enabled()
+    }
     for scheduler in schedulers.values():
         if not any(scheduler.optimizer is known for known in optimizers.values()):
             optimizers[free_name("optimizer", optimizers)] = scheduler.optimizer
@@ -55,12 +57,16 @@ def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) 
         id(tensor): tensor for tensor in walk.tensors.values() if tensor.requires_grad and tensor.is_leaf
     }
     names = {id(tensor): path for path, tensor in walk.tensors.items()}
+    device = next((p.device for o in optimizers.values() for p in o.param_groups[0]["params"]), torch.device("cpu"))
+    for name, scaler in scalers.items():
+        for key, tensor in tensors_of(scaler, device).items():
+            wanted[id(tensor)], names[id(tensor)] = tensor, f"{name}.{key}"
     own = {id(t) for root in walk.modules.values() for t in (*root.parameters(), *root.buffers())}
     loose: dict[str, list[torch.Tensor]] = {}
     for key, tensor in wanted.items():
         if key not in own:
             loose.setdefault(names.get(key, "tensor"), []).append(tensor)
-    return Found(_model_of(walk.modules, loose, where), optimizers, schedulers)
+    return Found(_model_of(walk.modules, loose, where), optimizers, schedulers, scalers)
 
 
 def _model_of(

@@ -66,6 +66,8 @@ class GradientRecorder(Recorder):
         self._read_at: dict[int, SourceLocation | None] = {}
         """The line where each was read, for tensors that nothing has been computed with yet."""
         self._refused: list[Exception] = []
+        self.taken: list[tuple[torch.Tensor, list[torch.Tensor]]] = []
+        """The steps of optimizers that may be left out: true if one is taken, and the user's parameters."""
         self._replaced = ReplacedData([])
         self._numbers: dict[object, int] = {}
         self.loss: torch.Tensor | None = None
@@ -138,8 +140,8 @@ class GradientRecorder(Recorder):
                 source.call_at(source.here(), torch.Tensor.zero_, gradient)
             self._zeroed[id(gradient)] = gradient._version
 
-    def update(self, params: Sequence[torch.Tensor]) -> bool:
-        """Step the optimizer of the user's parameters; return True if any of them has a gradient."""
+    def update(self, params: Sequence[torch.Tensor], taken: torch.Tensor | None = None) -> bool:
+        """Step the optimizer of the user's parameters, if `taken`; return True if any of them has a gradient."""
         traced = [self.twin(param) for param in params]
         with_gradient = [param for param in traced if self.gradient(param) is not None]
         if not with_gradient:
@@ -147,9 +149,11 @@ class GradientRecorder(Recorder):
         location = source.here()
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             gradients = [self.gradient(param) for param in with_gradient]
-            updated = source.call_at(location, UPDATE, with_gradient, gradients)
+            updated = source.call_at(location, UPDATE, with_gradient, gradients, taken)
             for param, value in zip(with_gradient, updated, strict=True):
                 source.call_at(location, torch.Tensor.copy_, param.detach(), value)
+        if taken is not None:
+            self.taken.append((taken, [param for param in params if self.gradient(self.twin(param)) is not None]))
         return True
 
     def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

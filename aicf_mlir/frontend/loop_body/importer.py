@@ -89,7 +89,7 @@ class LoopImporter(Importer):
             self._values[node] = self._leaf(*cast(tuple[Node, int], node.args))
             self._carriers.add(node)
         else:
-            self._values[node] = self._updates(*cast(tuple[list[Node], list[Node]], node.args))
+            self._values[node] = self._updates(*cast(tuple[list[Node], list[Node], Node | None], node.args))
             self._carriers.add(node)
 
     def _gradients(self, loss: Node, wrt: Sequence[Node]) -> tuple[SSAValue, ...]:
@@ -115,10 +115,19 @@ class LoopImporter(Importer):
             for value in wrt
         ]
 
-    def _updates(self, params: Sequence[Node], grads: Sequence[Node]) -> tuple[SSAValue, ...]:
+    def _updates(
+        self, params: Sequence[Node], grads: Sequence[Node], taken: Node | None = None
+    ) -> tuple[SSAValue, ...]:
         before = [self._value(node) for node in params]
         names = [self._names[value] for value in before]
-        after = self._insert(UpdateOp(before, [self._value(node) for node in grads], names))
+        after = self._insert(
+            UpdateOp(
+                before,
+                [self._value(node) for node in grads],
+                names,
+                None if taken is None else self._value(taken),
+            )
+        )
         for name, value in zip(names, after, strict=True):
             value.name_hint = f"{self._versions[name][0].name_hint}.next"
             self._version(name, value)

@@ -23,6 +23,7 @@ from aicf_mlir.frontend.loop_body.after import Call
 from aicf_mlir.frontend.loop_body.body import LoopBody
 from aicf_mlir.frontend.loop_body.importer import GradientLeft, LoopImporter
 from aicf_mlir.frontend.loop_body.returned import Returned
+from aicf_mlir.frontend.loop_body.scalers import reads_of
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import code_of_hooks, device_of, modules_of, refuse_hooks, tensor_names
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
@@ -46,6 +47,9 @@ class LoopTraced(Traced):
     returned: Returned = field(default_factory=Returned)
     calls: Sequence[Call] = ()
     """What Python does after each step."""
+
+    taken: Mapping[str, Sequence[str]] = field(default_factory=dict[str, list[str]])
+    """The outputs that are true if a step of an optimizer is taken, with the names of its parameters."""
 
     @property
     def stepped(self) -> list[LRScheduler]:
@@ -162,8 +166,11 @@ def _trace(
         if not left
     ]
     reads += [read for traced in written for read in traced.reads]
+    reads += [read for name, scaler in body.scalers.items() for read in reads_of(name, scaler)]
+    ids = {id(tensor): name for name, tensor in tensors.items()}
+    taken = {output: [ids[each] for each in params if each in ids] for output, params in run.taken.items()}
     return LoopTraced(
-        module, parameters, buffers, specs, structure, reads, written, run.returned, tuple(run.calls)
+        module, parameters, buffers, specs, structure, reads, written, run.returned, tuple(run.calls), taken
     )
 
 

@@ -43,11 +43,7 @@ def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) 
     where = of_function(function)
     optimizers = {name: o for name, o in walk.drivers.items() if isinstance(o, torch.optim.Optimizer)}
     schedulers = {name: s for name, s in walk.drivers.items() if isinstance(s, LRScheduler)}
-    scalers = {
-        name: s
-        for name, s in walk.drivers.items()
-        if isinstance(s, torch.amp.GradScaler) and s.is_enabled()
-    }
+    scalers = scalers_of(walk.drivers)
     for scheduler in schedulers.values():
         if not any(scheduler.optimizer is known for known in optimizers.values()):
             optimizers[free_name("optimizer", optimizers)] = scheduler.optimizer
@@ -67,6 +63,25 @@ def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) 
         if key not in own:
             loose.setdefault(names.get(key, "tensor"), []).append(tensor)
     return Found(_model_of(walk.modules, loose, where), optimizers, schedulers, scalers)
+
+
+def scalers_of(drivers: Mapping[str, Any]) -> dict[str, torch.amp.GradScaler]:
+    """Return the scalers that are enabled."""
+    return {
+        name: each
+        for name, each in drivers.items()
+        if isinstance(each, torch.amp.GradScaler) and each.is_enabled()
+    }
+
+
+def expect_scalers(function: Callable[..., Any], scalers: Mapping[str, torch.amp.GradScaler]) -> None:
+    """Raise TraceError if a body reaches other scalers now: they would scale tensors of the trace."""
+    now = scalers_of(Behind(function, "body").drivers)
+    if {*map(id, now.values())} != {*map(id, scalers.values())}:
+        raise trace_error(
+            f"the loop body reaches the GradScaler {', '.join(now) or 'no longer'}, and was compiled with another",
+            of_function(function),
+        )
 
 
 def _model_of(

@@ -14,7 +14,7 @@ from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.inner_gradients import as_list
 from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes_in_place
-from aicf_mlir.frontend.loop_body.numbers import READ, Number, ReadTensor
+from aicf_mlir.frontend.loop_body.numbers import READ, Number, ReadTensor, expect_tensors, with_tensors
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
 from aicf_mlir.frontend.markers import BACKWARD, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.recorder import Recorder, function_name, is_same_view, is_users, memory_of, tensors
@@ -158,8 +158,10 @@ class GradientRecorder(Recorder):
 
     def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Handle a call as in every step; gradients of parameters are the trace's."""
-        args = self.traced(tuple(args))
-        named: dict[str, Any] = self.traced(dict(kwargs))
+        expect_tensors(function_name(func), args, kwargs)
+        args, kwargs = with_tensors(tuple(args)), with_tensors(dict(kwargs))
+        args = self.traced(args)
+        named: dict[str, Any] = self.traced(kwargs)
         name = function_name(func)
         if name.startswith(FOREACH) and (each := one_by_one(name, func)) is not func:
             with self:

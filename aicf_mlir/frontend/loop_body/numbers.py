@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map  # pyright: ignore[reportUnknownVariableType]
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.recorder import function_name
@@ -28,7 +29,12 @@ READ: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 """The conversion of a tensor to a Python value, by the method's name."""
 
-OPTIMIZERS = str(Path(torch.optim.__file__).parent)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+FILLS = ("full", "full_like", "arange", "linspace")
+OPERANDS = ("input", "other", "min", "max", "exponent", "data")
+"""The keywords for which functions of torch take tensors as well as numbers."""
+DRIVERS = tuple(str(Path(module.__file__).parent) for module in (torch.optim, torch.amp))
+"""The folders of optimizers, schedulers and scalers, whose reads are no part of a body."""
 NEEDED = "needs the value of a tensor at once; return it, and print it or decide by it outside"
 
 
@@ -89,15 +95,33 @@ class Number:
         )
 
     def tensor(self) -> torch.Tensor:
-        """Return the tensor that it was read from, without a gradient, for use in a product of tensors, say."""
+        """Return its value in the step, 0-d and without a gradient: of floats computed in f64, as Python does."""
+        if self.function is not None and self.function not in OF_TENSORS:
+            self.refuse("computes with a tensor and a number that it has made of others; compute it with tensors")
+        if self.function is not None:
+            parts = [part.tensor() if isinstance(part, Number) else part for part in self.parts]
+            is_real = self.function in REAL or any(isinstance(part, float) for part in parts)
+            return self.function(*(_wide(part, is_real) for part in parts))
         tensor = None if self._tensor is None else self._tensor()
         if tensor is None or tensor.numel() != 1:
-            self._refuse(
-                "computes with a tensor and a number that it has made of others; compute it with tensors"
-            )
+            self.refuse("computes with a tensor and the elements of another; compute it with tensors")
         return tensor.detach().reshape(())
 
-    def _refuse(self, what: str = NEEDED) -> NoReturn:
+    def beside(self, other: torch.Tensor) -> torch.Tensor:
+        """Return its value in a type that changes that of `other` as little as a Python number does."""
+        tensor = self.tensor()
+        if tensor.is_floating_point() and not (other.is_floating_point() or other.is_complex()):
+            return tensor.to(torch.get_default_dtype())
+        is_kindred = tensor.is_floating_point() or other.dtype not in (torch.bool, *FLOATS)
+        return tensor if other.dim() or not is_kindred or other.is_complex() else tensor.to(other.dtype)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Let functions of torch take it where they take a tensor."""
+        return func(*with_tensors(args), **with_tensors(kwargs or {}))
+
+    def refuse(self, what: str = NEEDED) -> NoReturn:
+        """Raise TraceError for a use that needs its value at once."""
         what = self._alive or what
         location = source.here()
         error = trace_error(f"the loop body {what}{quoted(location)}", location)
@@ -108,7 +132,7 @@ class Number:
         """Apply `function` to this and others, once they are known."""
         if any(isinstance(each, torch.Tensor) for each in others):
             (other,) = others
-            return function(self.tensor(), other)
+            return function(self.beside(other), other)
         return Number(function, (self, *others), self.refused)
 
     def __round__(self, digits: int | None = None) -> Any:
@@ -122,24 +146,62 @@ def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
     return computed
 
 
-def _backward(function: Callable[..., Any]) -> Callable[..., Any]:
-    return _forward(partial(_reflected, function))
-
-
 def _reflected(function: Callable[..., Any], a: Any, b: Any) -> Any:
     return function(b, a)
 
 
-def _refused(self: Number, *_: Any) -> NoReturn:
-    self._refuse()  # pyright: ignore[reportPrivateUsage]
+def with_tensors(arguments: Any) -> Any:
+    """Return the arguments of a function of torch with tensors in place of numbers."""
+    leaves = tree_leaves(arguments)
+    if not any(isinstance(leaf, Number) for leaf in leaves):
+        return arguments
+    other = next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor)), None)
+    return tree_map(
+        lambda leaf: leaf
+        if not isinstance(leaf, Number)
+        else leaf.tensor()
+        if other is None
+        else leaf.beside(other),
+        arguments,
+    )
 
+
+def expect_tensors(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise TraceError if a function of torch needs the value of a number, where it takes no tensor."""
+    given = [arg for arg in args if isinstance(arg, Number)] if name.endswith(FILLS) else []
+    given += [arg for key, arg in kwargs.items() if isinstance(arg, Number) and key not in OPERANDS]
+    if given:
+        given[0].refuse(f"gives {name}() a number that it has read from a tensor; multiply or add tensors instead")
+
+
+def _wide(part: Any, is_real: bool) -> Any:
+    """Return a part in the type in which Python computes."""
+    if isinstance(part, torch.Tensor) and (is_real or part.is_floating_point()):
+        return part.double()
+    return part
+
+
+def _refused(self: Number, *_: Any) -> NoReturn:
+    self.refuse()
+
+
+REAL = [operator.truediv, operator.pow]
+"""The functions that have floats as results, as the tensors have them."""
+
+OF_TENSORS: list[Any] = []
+"""The functions that compute the same with tensors."""
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
-    _function: Any = getattr(operator, f"__{_name}__")
+    _function: Any = getattr(operator, _name)
+    _reversed: Any = partial(_reflected, _function)
+    OF_TENSORS += [_function, _reversed]
+    if _function in REAL:
+        REAL.append(_reversed)
     setattr(Number, f"__{_name}__", _forward(_function))
-    setattr(Number, f"__r{_name}__", _backward(_function))
+    setattr(Number, f"__r{_name}__", _forward(_reversed))
 for _name in ("neg", "pos", "abs"):
-    setattr(Number, f"__{_name}__", _forward(getattr(operator, f"__{_name}__")))
+    OF_TENSORS.append(getattr(operator, _name))
+    setattr(Number, f"__{_name}__", _forward(OF_TENSORS[-1]))
 for _name in (
     *(
         "bool",
@@ -184,7 +246,8 @@ class NumberReads(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        is_of_optimizer = sys._getframe(1).f_code.co_filename.startswith(OPTIMIZERS)  # pyright: ignore[reportPrivateUsage]
-        if function_name(func) in READ and args and not is_of_optimizer:
+        code = sys._getframe(1).f_code  # pyright: ignore[reportPrivateUsage]
+        is_drivers = code.co_filename.startswith(DRIVERS) and code.co_name != "get_scale"
+        if function_name(func) in READ and args and not is_drivers:
             self.tensors.append(args[0].detach().clone())
         return func(*args, **(kwargs or {}))

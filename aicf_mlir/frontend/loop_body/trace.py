@@ -21,6 +21,7 @@ from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.loop_body.after import Call
 from aicf_mlir.frontend.loop_body.body import LoopBody
+from aicf_mlir.frontend.loop_body.found import expect_scalers
 from aicf_mlir.frontend.loop_body.importer import GradientLeft, LoopImporter
 from aicf_mlir.frontend.loop_body.returned import Returned
 from aicf_mlir.frontend.loop_body.scalers import reads_of
@@ -107,6 +108,7 @@ def _trace(
     body.constants = []
     caller = source.of_function(body.function) or source.here()
     refuse_surroundings(caller)
+    expect_scalers(body.function, body.scalers)
     modules = modules_of(body.model, body.function)
     names = {**tensor_names(modules), **host_values}
     refuse_hooks(modules, names)

@@ -34,7 +34,6 @@ class Own(torch.optim.Optimizer):
 model = nn.Linear(3, 2)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 scheduler = torch.optim.lr_scheduler.StepLR(opt, 5)
-scaler = torch.amp.GradScaler("cpu")
 other = nn.Linear(3, 2)
 second = torch.optim.Adam(other.parameters())
 own = Own(other.parameters())
@@ -130,13 +129,6 @@ def step_without_gradients(batch: Any) -> None:
     opt.zero_grad()
     opt.step()
     loss_of(batch).backward()
-
-
-def scaled(batch: Any) -> None:
-    opt.zero_grad()
-    scaler.scale(loss_of(batch)).backward()
-    scaler.step(opt)
-    scaler.update()
 
 
 def no_scalar(batch: Any) -> None:
@@ -312,7 +304,6 @@ REFUSED: dict[Callable[..., Any], str] = {
     no_backward: r"calls no loss\.backward\(\), so it trains nothing",
     no_step: r"steps no optimizer and writes to no parameter, so it trains nothing",
     step_without_gradients: r"calls opt\.step\(\) .*where no parameter has a gradient",
-    scaled: r"'scaler' is a GradScaler.*loss_scale='dynamic'",
     no_scalar: r"backward\(\) needs a 0-d loss",
     no_parameter: r"the loss depends on no parameter",
     gradient_of_another: r"is not used in what is differentiated; .*allow_unused=True",

@@ -12,7 +12,7 @@ import torch
 
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.frontend import Traced, source
-from aicf_mlir.frontend.loop_body import LoopBody, WritesState, trace_loop
+from aicf_mlir.frontend.loop_body import LoopBody, SetsRates, WritesState, trace_loop
 from aicf_mlir.frontend.precision import PrecisionName
 from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.frontend.tracing import refuse_surroundings
@@ -38,7 +38,8 @@ class LoopRequest(Request):
 
     def anew(self) -> LoopRequest:
         """Return the request for the objects that the body reaches now: a replaced optimizer or model is accepted."""
-        body = LoopBody(self.body.function, self.body.states)
+        has_opening = self.body.opening is not None
+        body = LoopBody(self.body.function, self.body.states, has_opening=has_opening)
         optimizers = tuple(body.optimizers.values())
         return replace(self, groups=None, body=body, model=body.model, optimizers=optimizers)
 
@@ -111,8 +112,9 @@ def compile_step(
     arguments = locals()
     refuse_surroundings(source.here())
     states: list[torch.Tensor] = []
+    has_opening = False
     while True:
-        traced = LoopBody(body, states)
+        traced = LoopBody(body, states, has_opening=has_opening)
         optimizers = tuple(traced.optimizers.values())
         request = LoopRequest.of("loop", traced.model, optimizers, arguments, body=traced)
         try:
@@ -122,6 +124,8 @@ def compile_step(
             if any(found.tensor is state for state in states):
                 raise
             states.append(found.tensor)
+        except SetsRates:
+            has_opening = True
 
 
 class LoopFunction:

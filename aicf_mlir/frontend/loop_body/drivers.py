@@ -17,6 +17,7 @@ from aicf_mlir.frontend.library import is_librarys
 from aicf_mlir.frontend.loop_body.averaged import written_with_tensors
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
 from aicf_mlir.frontend.loop_body.numbers import Number
+from aicf_mlir.frontend.loop_body.opening import Opening, SetsRates
 from aicf_mlir.frontend.loop_body.scalers import Scaling
 from aicf_mlir.frontend.source import quoted, trace_error
 
@@ -26,13 +27,16 @@ ALIVE = "it is alive in the compiled step: leave it to opt.step(), or return it"
 class ShownGroup(dict[str, Any]):
     """A param group that shows a body its parameters, and numbers with their values after the step."""
 
-    def __init__(self, group: Mapping[str, Any], number: Callable[..., Number]):
+    def __init__(self, group: Mapping[str, Any], number: Callable[..., Number], drivers: Drivers):
         super().__init__({"params": group["params"]})
         self._group = group
         self._number = number
+        self._drivers = drivers
 
     def __missing__(self, key: object) -> Any:
         value = self._group.get(str(key))
+        if self._drivers.is_opening:
+            return self._group[key]  # pyright: ignore[reportArgumentType]
         if type(value) not in (int, float):
             raise _refused(f"reads param_groups[…][{key!r}]", ALIVE)
         return self._number(f"reads param_groups[…][{key!r}]", operator.getitem, self._group, key)
@@ -43,6 +47,8 @@ class ShownGroup(dict[str, Any]):
         return self[key]  # pyright: ignore[reportArgumentType]
 
     def __contains__(self, key: object) -> bool:
+        if self._drivers.is_opening:
+            return key in self._group
         return key == "params" or bool(self[key])  # pyright: ignore[reportArgumentType]
 
     def __iter__(self) -> Iterator[str]:
@@ -51,9 +57,7 @@ class ShownGroup(dict[str, Any]):
     keys = values = items = __iter__  # pyright: ignore[reportAssignmentType]
 
     def __setitem__(self, key: object, value: object) -> None:
-        raise _refused(
-            f"sets param_groups[…][{key!r}]", "set it between two calls of the step, or use a scheduler"
-        )
+        self._drivers.set(self._group, key, value)
 
 
 class Drivers:
@@ -65,11 +69,13 @@ class Drivers:
         schedulers: Mapping[str, LRScheduler],
         scalers: Mapping[str, torch.amp.GradScaler],
         recorder: GradientRecorder,
+        opening: Opening | None,
     ):
         self._optimizers = optimizers
         self._schedulers = schedulers
         self._scalers = scalers
         self._recorder = recorder
+        self._opening = opening
         self._asked: list[torch.optim.Optimizer] = []
         """The optimizers of which a number was read."""
         self.calls: list[tuple[LRScheduler, str, tuple[Any, ...], dict[str, Any]]] = []
@@ -88,7 +94,7 @@ class Drivers:
         try:
             for name, optimizer in self._optimizers.items():
                 number = partial(self._number, optimizer)
-                groups = [ShownGroup(group, number) for group in optimizer.param_groups]
+                groups = [ShownGroup(group, number, self) for group in optimizer.param_groups]
                 params = [param for group in optimizer.param_groups for param in group["params"]]
                 _limit(name, optimizer, self._verbs(name, optimizer, params, groups))
             for name, scheduler in self._schedulers.items():
@@ -111,6 +117,22 @@ class Drivers:
             hook.remove()
             for driver, kind in kinds:
                 object.__setattr__(driver, "__class__", kind)
+
+    @property
+    def is_opening(self) -> bool:
+        """True in the opening of a body that sets rates there."""
+        return self._opening is not None and not self._recorder.has_computed
+
+    def set(self, group: Mapping[str, Any], key: object, value: object) -> None:
+        """Handle `group[key] = value`."""
+        if self.is_opening:
+            return  # Python does it before each step
+        if not self._recorder.has_computed:
+            raise SetsRates(str(_refused(f"sets param_groups[…][{key!r}]", "")))
+        raise _refused(
+            f"sets param_groups[…][{key!r}]",
+            "set it first, before anything is computed with tensors, or between two calls of the step, or use a scheduler",
+        )
 
     def _verbs(
         self,
@@ -168,6 +190,8 @@ class Drivers:
                     f"calls {name}.step(…) with a value that the step does not compute",
                     "call it outside of the body",
                 )
+            if self.is_opening:
+                raise _refused(f"calls {name}.step() before its first tensor, and sets rates", "step it last")
             if scheduler.optimizer in self._asked:
                 raise _refused(
                     f"calls {name}.step() behind a read of a rate that it changes", "read the rate last"

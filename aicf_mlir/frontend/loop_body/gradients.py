@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.inner_gradients import as_list
 from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes_in_place
 from aicf_mlir.frontend.loop_body.numbers import READ, Number, ReadTensor, expect_tensors, with_tensors
+from aicf_mlir.frontend.loop_body.opening import ends_opening
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
 from aicf_mlir.frontend.markers import BACKWARD, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.recorder import Recorder, function_name, is_same_view, is_users, memory_of, tensors
@@ -68,6 +70,9 @@ class GradientRecorder(Recorder):
         self._refused: list[Exception] = []
         self.taken: list[tuple[torch.Tensor, list[torch.Tensor]]] = []
         """The steps of optimizers that may be left out: true if one is taken, and the user's parameters."""
+        self.ended: Callable[[FrameType], None] | None = None
+        """Called at the first function that computes something: the opening of the body has ended."""
+        self.has_computed = False
         self._replaced = ReplacedData([])
         self._numbers: dict[object, int] = {}
         self.loss: torch.Tensor | None = None
@@ -155,6 +160,19 @@ class GradientRecorder(Recorder):
         if taken is not None:
             self.taken.append((taken, [param for param in params if self.gradient(self.twin(param)) is not None]))
         return True
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if not self.has_computed and ends_opening(func, args, kwargs):
+            self.has_computed = True
+            if self.ended is not None:
+                self.ended(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        return super().__torch_function__(func, types, args, kwargs)
 
     def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Handle a call as in every step; gradients of parameters are the trace's."""

@@ -110,7 +110,7 @@ class LoopRun:
     @contextmanager
     def _opened(self, batch: Any) -> Generator[None]:
         """Record no place that the opening of the body reads."""
-        self.recorder.has_computed = False
+        self.recorder.has_computed, self.recorder.body_code = False, self.__code__
         if (opening := self._body.opening) is None:
             yield
             return
@@ -130,7 +130,7 @@ class LoopRun:
 
     def _outputs(self, result: Any, loss: torch.Tensor, where: Any) -> dict[str, torch.Tensor]:
         """Return the tensors that the step gives with the loss, by name."""
-        found = Outputs(loss, self.recorder.read, where)
+        found = Outputs(loss, self.recorder.read, where, self.recorder.converted)
         self.returned = found.of(result)
         self.calls = [
             Call(owner, method, found.of((args, named), f"{method}_of_{type(owner).__name__}"))

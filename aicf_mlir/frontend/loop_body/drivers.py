@@ -27,10 +27,11 @@ ALIVE = "it is alive in the compiled step: leave it to opt.step(), or return it"
 class ShownGroup(dict[str, Any]):
     """A param group that shows a body its parameters, and numbers with their values after the step."""
 
-    def __init__(self, group: Mapping[str, Any], number: Callable[..., Number], drivers: Drivers):
+    def __init__(self, optimizer: torch.optim.Optimizer, group: Mapping[str, Any], drivers: Drivers):
         super().__init__({"params": group["params"]})
+        self._optimizer = optimizer
         self._group = group
-        self._number = number
+        self._number = partial(drivers.number, optimizer)
         self._drivers = drivers
 
     def __missing__(self, key: object) -> Any:
@@ -49,6 +50,7 @@ class ShownGroup(dict[str, Any]):
     def __contains__(self, key: object) -> bool:
         if self._drivers.is_opening:
             return key in self._group
+        self._drivers.expect_opening(f"asks for {key!r} in param_groups[…]", "read the value, if it is a number")
         return key == "params" or bool(self[key])  # pyright: ignore[reportArgumentType]
 
     def __iter__(self) -> Iterator[str]:
@@ -57,7 +59,16 @@ class ShownGroup(dict[str, Any]):
     keys = values = items = __iter__  # pyright: ignore[reportAssignmentType]
 
     def __setitem__(self, key: object, value: object) -> None:
-        self._drivers.set(self._group, key, value)
+        self._drivers.set(self._optimizer, self._group, key, value)
+
+
+def own_numbers(value: Any) -> Iterator[Number]:
+    """Yield the numbers of param groups from which a value is computed."""
+    if isinstance(value, Number):
+        if value.is_alive:
+            yield value
+        for part in value.parts:
+            yield from own_numbers(part)
 
 
 class Drivers:
@@ -78,13 +89,16 @@ class Drivers:
         self._opening = opening
         self._asked: list[torch.optim.Optimizer] = []
         """The optimizers of which a number was read."""
-        self.calls: list[tuple[LRScheduler, str, tuple[Any, ...], dict[str, Any]]] = []
-        """The calls of schedulers, in their order, with their arguments."""
+        self.calls: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = []
+        """The calls of schedulers and the numbers set in param groups, in their order, with their arguments."""
+        self._stepped: list[torch.optim.Optimizer] = []
+        """The optimizers that the body has stepped, and those whose rates it has changed."""
+        self._changed: list[torch.optim.Optimizer] = []
 
     @contextmanager
     def traced(self) -> Generator[None]:
         """Limit optimizers and schedulers to the verbs inside."""
-        self.calls, self._asked = [], []
+        self.calls, self._asked, self._stepped, self._changed = [], [], [], []
         drivers = (*self._optimizers.values(), *self._schedulers.values(), *self._scalers.values())
         kinds = [(driver, driver.__class__) for driver in drivers]
         scalings = [
@@ -93,8 +107,7 @@ class Drivers:
         hook = register_optimizer_step_pre_hook(_unknown)
         try:
             for name, optimizer in self._optimizers.items():
-                number = partial(self._number, optimizer)
-                groups = [ShownGroup(group, number, self) for group in optimizer.param_groups]
+                groups = [ShownGroup(optimizer, group, self) for group in optimizer.param_groups]
                 params = [param for group in optimizer.param_groups for param in group["params"]]
                 _limit(name, optimizer, self._verbs(name, optimizer, params, groups))
             for name, scheduler in self._schedulers.items():
@@ -123,16 +136,27 @@ class Drivers:
         """True in the opening of a body that sets rates there."""
         return self._opening is not None and not self._recorder.has_computed
 
-    def set(self, group: Mapping[str, Any], key: object, value: object) -> None:
+    def expect_opening(self, what: str, instead: str) -> None:
+        """Raise SetsRates if no tensor is computed yet, else TraceError."""
+        error = _refused(what, instead)
+        raise error if self._recorder.has_computed else SetsRates(str(error))
+
+    def set(self, optimizer: torch.optim.Optimizer, group: Mapping[str, Any], key: object, value: Any) -> None:
         """Handle `group[key] = value`."""
         if self.is_opening:
             return  # Python does it before each step
-        if not self._recorder.has_computed:
-            raise SetsRates(str(_refused(f"sets param_groups[…][{key!r}]", "")))
-        raise _refused(
-            f"sets param_groups[…][{key!r}]",
-            "set it first, before anything is computed with tensors, or between two calls of the step, or use a scheduler",
-        )
+        what = f"sets param_groups[…][{key!r}]"
+        if not any(stepped is optimizer for stepped in self._stepped):
+            self.expect_opening(
+                what, "set it before anything is computed with tensors, or behind opt.step(), or use a scheduler"
+            )
+        if not isinstance(value, (int, float, Number)):
+            raise _refused(f"{what} to {type(value).__name__}", "set it to a number")
+        if self._asked.count(optimizer) > len(list(own_numbers(value))):
+            raise _refused(f"{what} behind a read of a rate that it changes", "read the rate last")
+        self._asked = [asked for asked in self._asked if asked is not optimizer]
+        self._changed.append(optimizer)
+        self.calls.append((group, "__setitem__", (key, value), {}))
 
     def _verbs(
         self,
@@ -147,14 +171,16 @@ class Drivers:
             if closure is not None and not is_described:
                 raise _refused(f"calls {name}.step(closure)", "call backward() before step()")
             loss = None if closure is None else closure()
-            if any(scheduler.optimizer is optimizer for scheduler, *_ in self.calls):
+            if any(changed is optimizer for changed in self._changed):
                 raise _refused(
-                    f"calls {name}.step() behind the step of its scheduler", "step the scheduler last"
+                    f"calls {name}.step() behind the step of its scheduler, or behind setting its numbers",
+                    "step the scheduler last",
                 )
             if not self._recorder.update(params, taken):
                 raise _refused(
                     f"calls {name}.step() where no parameter has a gradient", "call backward() before"
                 )
+            self._stepped.append(optimizer)
             return loss
 
         def zero_grad(set_to_none: bool = True) -> None:
@@ -163,7 +189,7 @@ class Drivers:
 
         return {"step": step, "zero_grad": zero_grad, "param_groups": groups}
 
-    def _number(
+    def number(
         self, optimizer: torch.optim.Optimizer, what: str, now: Callable[..., Any], *parts: Any
     ) -> Number:
         """Return a number of `optimizer` with its value after the step."""
@@ -175,7 +201,7 @@ class Drivers:
 
         def get_last_lr() -> list[Number]:
             return [
-                self._number(
+                self.number(
                     scheduler.optimizer, "computes with get_last_lr()", _last_rate, scheduler, place
                 )
                 for place in range(count)
@@ -196,6 +222,7 @@ class Drivers:
                 raise _refused(
                     f"calls {name}.step() behind a read of a rate that it changes", "read the rate last"
                 )
+            self._changed.append(scheduler.optimizer)
             self.calls.append((scheduler, "step", args, kwargs))
 
         return step

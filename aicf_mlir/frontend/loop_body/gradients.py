@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.inner_gradients import as_list
 from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes_in_place
+from aicf_mlir.frontend.loop_body.converted import CONVERSIONS, CONVERTED, is_returned, users_frame
 from aicf_mlir.frontend.loop_body.numbers import READ, Number, ReadTensor, expect_tensors, with_tensors
 from aicf_mlir.frontend.loop_body.opening import ends_opening
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
@@ -70,6 +71,10 @@ class GradientRecorder(Recorder):
         self._refused: list[Exception] = []
         self.taken: list[tuple[torch.Tensor, list[torch.Tensor]]] = []
         """The steps of optimizers that may be left out: true if one is taken, and the user's parameters."""
+        self.body_code: CodeType | None = None
+        """The code of the body."""
+        self.converted: dict[int, tuple[Any, Number]] = {}
+        """The numbers of `float(tensor)` by the ids of the Python numbers that stand for them."""
         self.ended: Callable[[FrameType], None] | None = None
         """Called at the first function that computes something: the opening of the body has ended."""
         self.has_computed = False
@@ -194,15 +199,10 @@ class GradientRecorder(Recorder):
             if getattr(func, "__name__", "") == "__set__":
                 self.set_gradient(args[0], args[1])
                 return None
+        if name in CONVERTED and args:
+            return self._converted(args[0], name)
         if name in READ and args:
             return self._number(args[0], name)
-        if name in ("__float__", "__int__"):
-            location = source.here()
-            raise trace_error(
-                f"the loop body reads the value of a tensor by {name.strip('_')}(){quoted(location)}; write .item(), which it may"
-                " return",
-                location,
-            )
         if func is torch.autograd.backward:
             return self._backward(**dict(zip(OF_FUNCTION, args, strict=False)) | named)
         if name == "backward":
@@ -245,6 +245,23 @@ class GradientRecorder(Recorder):
             return read.value
 
         return Number(None, (place,), self._refused.append, used)
+
+    def _converted(self, tensor: torch.Tensor, name: str) -> Any:
+        """Handle `float(tensor)`, which Python makes a float of: one that the body returns at once has its place in it."""
+        location, frame = source.here(), users_frame(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        if frame is None or frame.f_code is not self.body_code or not is_returned(frame.f_code, frame.f_lasti):
+            raise trace_error(
+                f"the loop body reads the value of a tensor by {name.strip('_')}(){quoted(location)} and computes with it or keeps"
+                " it; write .item(), which it may return and compute with",
+                location,
+            )
+        number = self._number(tensor, "item")
+        stand_in = CONVERTED[name](len(self.converted))
+        self.converted[id(stand_in)] = (
+            stand_in,
+            Number(CONVERSIONS[name], (number,), self._refused.append),
+        )
+        return stand_in
 
     def number_of(self, now: Callable[..., Any], *parts: Any, alive: str) -> Number:
         """Return the number that `now(*parts)` gives after the step; `alive` is the reason why it cannot enter tensors."""
@@ -364,7 +381,7 @@ class GradientRecorder(Recorder):
 
 def _asked_by_user() -> bool:
     """True if the user's code is the caller, through torch's dispatch."""
-    frame = sys._getframe(3)  # pyright: ignore[reportPrivateUsage]
+    frame = sys._getframe(4)  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and frame.f_code.co_filename.endswith(DISPATCH):
         frame = frame.f_back
     return is_users_file(frame.f_code.co_filename)

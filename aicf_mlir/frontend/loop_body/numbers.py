@@ -24,7 +24,7 @@ from aicf_mlir.frontend.recorder import function_name
 from aicf_mlir.frontend.source import quoted, trace_error
 
 READ: dict[str, Callable[[torch.Tensor], Any]] = {
-    "item": torch.Tensor.item,
+    **dict.fromkeys(("item", "__float__", "__int__"), torch.Tensor.item),
     "numpy": lambda tensor: tensor.detach().cpu().numpy(),
 }
 """The conversion of a tensor to a Python value, by the method's name."""
@@ -78,6 +78,11 @@ class Number:
         self._tensor = tensor
         self._alive = alive
         """The forbidden use of a number that does not come from a tensor."""
+
+    @property
+    def is_alive(self) -> bool:
+        """True if it does not come from a tensor."""
+        return self._alive is not None
 
     @property
     def places(self) -> tuple[int, ...]:

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map  # pyright: ignore[reportUnknownVariableType]
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
@@ -25,6 +24,7 @@ from aicf_mlir.frontend.reads import ABSENT, Read
 from aicf_mlir.frontend.recorder import function_name, tensors
 from aicf_mlir.frontend.source import is_users_file, trace_error
 from aicf_mlir.frontend.special import TRACED
+from aicf_mlir.frontend.structure import mapped
 from aicf_mlir.frontend.values import alike, is_a
 
 PASSED = frozenset(
@@ -88,7 +88,7 @@ class Opening:
 
     def begin(self) -> None:
         """Begin a trace of the body."""
-        self.left, self._is_begun = {}, False
+        self._is_begun = False
 
     def traced(self, frame: FrameType, batch: Any) -> None:
         """Note the values at the end of the opening in a call while the body is traced."""
@@ -106,7 +106,9 @@ class Opening:
                 source.here(),
             )
         if not self._is_begun:
-            self.left, self._is_begun = left, True
+            self._is_begun = True
+            self.left.clear()  # the guards watch this dictionary
+            self.left.update(left)
 
     def expect_no_effects(self, batch: Any, groups: Set[int]) -> None:
         """Raise TraceError if the opening changes Python state other than `groups`, by their ids: a trace would do so too."""
@@ -144,7 +146,7 @@ def _without_batch(value: Any, batch: Any) -> Any:
     numbers = {id(tensor): f"tensor {number} of the batch" for number, tensor in enumerate(tensors(batch))}
     if not any(id(tensor) in numbers for tensor in tensors(value)):
         return value
-    return tree_map(lambda leaf: numbers.get(id(leaf), leaf), value)
+    return mapped(lambda leaf: numbers.get(id(leaf), leaf), value)
 
 
 def left_in_frames(frame: FrameType | None, caller: CodeType) -> dict[str, Any]:

@@ -78,6 +78,8 @@ class Outputs:
     read: list[ReadTensor]
     """The tensors that the body has read numbers from."""
     where: SourceLocation | None
+    converted: Mapping[int, tuple[Any, Number]]
+    """The numbers that Python numbers stand for, by their ids."""
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """The outputs by name."""
     numbers: dict[int, str] = field(default_factory=dict[int, str])
@@ -94,6 +96,8 @@ class Outputs:
         return Returned(result, dict(self.numbers), {place: self.read[place].way for place in self.numbers})
 
     def _leaf(self, value: Any, path: str) -> Any:
+        if id(value) in self.converted:
+            value = self.converted[id(value)][1]
         if isinstance(value, torch.Tensor):
             return Output(self._name(value, path))
         if isinstance(value, Number):

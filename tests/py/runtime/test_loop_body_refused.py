@@ -234,10 +234,6 @@ def appends_a_number(batch: Any) -> None:
     history.append(trained(batch).item())
 
 
-def float_of_a_loss(batch: Any) -> Any:
-    return float(trained(batch))
-
-
 def returns_a_time(batch: Any) -> Any:
     return trained(batch), time.perf_counter()
 
@@ -274,11 +270,6 @@ def formats(batch: Any) -> None:
     print(f"loss {trained(batch):.3f}")
 
 
-def looks_for_an_entry(batch: Any) -> None:
-    if "lr" in opt.param_groups[0]:
-        trained(batch)
-
-
 def goes_through_a_group(batch: Any) -> None:
     trained(batch)
     for _ in opt.param_groups[0].values():
@@ -287,7 +278,6 @@ def goes_through_a_group(batch: Any) -> None:
 
 REFUSED: dict[Callable[..., Any], str] = {
     item: r"needs the value of a tensor at once; return it.*\(`print\(loss\.item",
-    float_of_a_loss: r"reads the value of a tensor by float\(\).*write \.item\(\)",
     appends_a_number: r"reads the value of a tensor \(`history.append.*and does not return it",
     returns_a_time: r"the loop body returns .* as '1', and .* at its next call",
     returns_an_object: r"the loop body returns Counted, expected tensors, numbers and constants",
@@ -322,7 +312,6 @@ REFUSED: dict[Callable[..., Any], str] = {
     adds_to_a_set: r"changes seen, which would happen once",
     prints: r"prints a tensor .*return it",
     formats: r"the loop body prints a tensor",
-    looks_for_an_entry: r"reads param_groups\[…\]\['lr'\]",
     goes_through_a_group: r"goes through param_groups",
 }
 

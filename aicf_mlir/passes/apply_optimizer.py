@@ -67,8 +67,9 @@ class ApplyOptimizerPass(_Chosen):
     state, no update, and no place in the step counters and bias corrections, which have an element for each
     updated parameter of the group. Group k > 0 marks its host scalars and counters with `.k`. For groups of kind "traced", the
     private function that they name is put in its place, and is gone.
-    In a function with train.update each of these gives way to the updates of the parameters that it names, group by group; two of
-    the same parameters are two steps of their optimizer. A step that may be left out selects between old and new values. A function with an empty attribute updates its parameters itself.
+    In a function with train.update each of these gives way to the updates of the parameters that it names, group by group;
+    two of the same parameters are two steps of their optimizer. A step that may be left out selects between old and new
+    values. A function with an empty attribute updates its parameters itself.
 
     Options, all but the last for functions without the attribute:
       kind: the optimizer, called as its class in torch: "sgd", "adam", "adamw"

@@ -97,15 +97,18 @@ def compile_step(
     holds for any other tensor that it reaches. `loss.item()`, `.tolist()` and `.numpy()` give numbers that are known
     after the step.
 
-    The verbs are `zero_grad`, `backward`, `step` of optimizers and `step` of schedulers, each as in torch; between them
-    `p.grad` is a tensor to compute with. Anything else that an optimizer or a scheduler can do is refused by name, with
-    the line: it would happen once. Schedulers step on the host, after each step. A parameter has no `.grad` when the
-    call is over.
+    The verbs are `zero_grad`, `backward`, `step` of optimizers, `step` of schedulers, and those of a GradScaler, each as
+    in torch; between them `p.grad` is a tensor to compute with. Anything else that an optimizer, a scheduler or a
+    scaler can do is refused by name, with the line: it would happen once. Schedulers step on the host, after each step.
+    A parameter has no `.grad` when the call is over.
 
-    With a `precision` the body runs under torch.autocast. `backward()` and the steps of optimizers work as outside of
-    it, but a product of gradients between the two computes in `precision` too. `torch.autocast(…, enabled=False)`
-    prevents that. Nothing scales the loss for "f16": a body that needs it multiplies its loss by a number and divides
-    the gradients. With "tf32" products of the body may round their operands; products of an optimizer do not.
+    A body that sets numbers of its param groups does so before its first tensor, where Python runs it before each step,
+    or after the last step of the optimizer, on the host after each step.
+
+    With a `precision` the body runs under torch.autocast. `backward()` and the steps of optimizers work as outside
+    of it, but a product of gradients between the two computes in `precision` too. `torch.autocast(…,
+    enabled=False)` prevents that. For "f16" a body scales its loss by a GradScaler. With "tf32" products of the
+    body may round their operands; products of an optimizer do not.
 
     Raises TraceError for code that cannot be expressed, with the user's line.
     """

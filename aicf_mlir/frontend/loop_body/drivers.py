@@ -50,7 +50,9 @@ class ShownGroup(dict[str, Any]):
     def __contains__(self, key: object) -> bool:
         if self._drivers.is_opening:
             return key in self._group
-        self._drivers.expect_opening(f"asks for {key!r} in param_groups[…]", "read the value, if it is a number")
+        self._drivers.expect_opening(
+            f"asks for {key!r} in param_groups[…]", "read the value, if it is a number"
+        )
         return key == "params" or bool(self[key])  # pyright: ignore[reportArgumentType]
 
     def __iter__(self) -> Iterator[str]:
@@ -141,14 +143,17 @@ class Drivers:
         error = _refused(what, instead)
         raise error if self._recorder.has_computed else SetsRates(str(error))
 
-    def set(self, optimizer: torch.optim.Optimizer, group: Mapping[str, Any], key: object, value: Any) -> None:
+    def set(
+        self, optimizer: torch.optim.Optimizer, group: Mapping[str, Any], key: object, value: Any
+    ) -> None:
         """Handle `group[key] = value`."""
         if self.is_opening:
             return  # Python does it before each step
         what = f"sets param_groups[…][{key!r}]"
         if not any(stepped is optimizer for stepped in self._stepped):
             self.expect_opening(
-                what, "set it before anything is computed with tensors, or behind opt.step(), or use a scheduler"
+                what,
+                "set it before anything is computed with tensors, or behind opt.step(), or use a scheduler",
             )
         if not isinstance(value, (int, float, Number)):
             raise _refused(f"{what} to {type(value).__name__}", "set it to a number")
@@ -201,9 +206,7 @@ class Drivers:
 
         def get_last_lr() -> list[Number]:
             return [
-                self.number(
-                    scheduler.optimizer, "computes with get_last_lr()", _last_rate, scheduler, place
-                )
+                self.number(scheduler.optimizer, "computes with get_last_lr()", _last_rate, scheduler, place)
                 for place in range(count)
             ]
 

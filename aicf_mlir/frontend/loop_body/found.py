@@ -53,7 +53,9 @@ def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) 
         id(tensor): tensor for tensor in walk.tensors.values() if tensor.requires_grad and tensor.is_leaf
     }
     names = {id(tensor): path for path, tensor in walk.tensors.items()}
-    device = next((p.device for o in optimizers.values() for p in o.param_groups[0]["params"]), torch.device("cpu"))
+    device = next(
+        (p.device for o in optimizers.values() for p in o.param_groups[0]["params"]), torch.device("cpu")
+    )
     for name, scaler in scalers.items():
         for key, tensor in tensors_of(scaler, device).items():
             wanted[id(tensor)], names[id(tensor)] = tensor, f"{name}.{key}"

@@ -163,7 +163,9 @@ class GradientRecorder(Recorder):
             for param, value in zip(with_gradient, updated, strict=True):
                 source.call_at(location, torch.Tensor.copy_, param.detach(), value)
         if taken is not None:
-            self.taken.append((taken, [param for param in params if self.gradient(self.twin(param)) is not None]))
+            self.taken.append(
+                (taken, [param for param in params if self.gradient(self.twin(param)) is not None])
+            )
         return True
 
     def __torch_function__(
@@ -249,10 +251,14 @@ class GradientRecorder(Recorder):
     def _converted(self, tensor: torch.Tensor, name: str) -> Any:
         """Handle `float(tensor)`, which Python makes a float of: one that the body returns at once has its place in it."""
         location, frame = source.here(), users_frame(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-        if frame is None or frame.f_code is not self.body_code or not is_returned(frame.f_code, frame.f_lasti):
+        if (
+            frame is None
+            or frame.f_code is not self.body_code
+            or not is_returned(frame.f_code, frame.f_lasti)
+        ):
             raise trace_error(
-                f"the loop body reads the value of a tensor by {name.strip('_')}(){quoted(location)} and computes with it or keeps"
-                " it; write .item(), which it may return and compute with",
+                f"the loop body reads the value of a tensor by {name.strip('_')}(){quoted(location)} and computes with it or"
+                " keeps it; write .item(), which it may return and compute with",
                 location,
             )
         number = self._number(tensor, "item")

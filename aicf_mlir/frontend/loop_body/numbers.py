@@ -33,7 +33,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 FILLS = ("full", "full_like", "arange", "linspace")
 OPERANDS = ("input", "other", "min", "max", "exponent", "data")
 """The keywords for which functions of torch take tensors as well as numbers."""
-DRIVERS = tuple(str(Path(module.__file__).parent) for module in (torch.optim, torch.amp))
+DRIVERS = tuple(str(Path(str(module.__file__)).parent) for module in (torch.optim, torch.amp))
 """The folders of optimizers, schedulers and scalers, whose reads are no part of a body."""
 NEEDED = "needs the value of a tensor at once; return it, and print it or decide by it outside"
 
@@ -101,11 +101,13 @@ class Number:
 
     def tensor(self) -> torch.Tensor:
         """Return its value in the step, 0-d and without a gradient: of floats computed in f64, as Python does."""
-        if self.function is not None and self.function not in OF_TENSORS:
-            self.refuse("computes with a tensor and a number that it has made of others; compute it with tensors")
+        if self.function is not None and self.function not in _OF_TENSORS:
+            self.refuse(
+                "computes with a tensor and a number that it has made of others; compute it with tensors"
+            )
         if self.function is not None:
             parts = [part.tensor() if isinstance(part, Number) else part for part in self.parts]
-            is_real = self.function in REAL or any(isinstance(part, float) for part in parts)
+            is_real = self.function in _REAL or any(isinstance(part, float) for part in parts)
             return self.function(*(_wide(part, is_real) for part in parts))
         tensor = None if self._tensor is None else self._tensor()
         if tensor is None or tensor.numel() != 1:
@@ -161,14 +163,13 @@ def with_tensors(arguments: Any) -> Any:
     if not any(isinstance(leaf, Number) for leaf in leaves):
         return arguments
     other = next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor)), None)
-    return tree_map(
-        lambda leaf: leaf
-        if not isinstance(leaf, Number)
-        else leaf.tensor()
-        if other is None
-        else leaf.beside(other),
-        arguments,
-    )
+
+    def in_place(leaf: Any) -> Any:
+        if not isinstance(leaf, Number):
+            return leaf
+        return leaf.tensor() if other is None else leaf.beside(other)
+
+    return tree_map(in_place, arguments)
 
 
 def expect_tensors(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -176,7 +177,9 @@ def expect_tensors(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     given = [arg for arg in args if isinstance(arg, Number)] if name.endswith(FILLS) else []
     given += [arg for key, arg in kwargs.items() if isinstance(arg, Number) and key not in OPERANDS]
     if given:
-        given[0].refuse(f"gives {name}() a number that it has read from a tensor; multiply or add tensors instead")
+        given[0].refuse(
+            f"gives {name}() a number that it has read from a tensor; multiply or add tensors instead"
+        )
 
 
 def _wide(part: Any, is_real: bool) -> Any:
@@ -190,23 +193,24 @@ def _refused(self: Number, *_: Any) -> NoReturn:
     self.refuse()
 
 
-REAL = [operator.truediv, operator.pow]
+_REAL: list[Any] = [getattr(operator, name) for name in ("truediv", "pow")]
 """The functions that have floats as results, as the tensors have them."""
 
-OF_TENSORS: list[Any] = []
+_OF_TENSORS: list[Any] = []
 """The functions that compute the same with tensors."""
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     _function: Any = getattr(operator, _name)
     _reversed: Any = partial(_reflected, _function)
-    OF_TENSORS += [_function, _reversed]
-    if _function in REAL:
-        REAL.append(_reversed)
+    _OF_TENSORS.extend([_function, _reversed])
+    if _function in _REAL:
+        _REAL.append(_reversed)
     setattr(Number, f"__{_name}__", _forward(_function))
     setattr(Number, f"__r{_name}__", _forward(_reversed))
 for _name in ("neg", "pos", "abs"):
-    OF_TENSORS.append(getattr(operator, _name))
-    setattr(Number, f"__{_name}__", _forward(OF_TENSORS[-1]))
+    _function = getattr(operator, _name)
+    _OF_TENSORS.append(_function)
+    setattr(Number, f"__{_name}__", _forward(_function))
 for _name in (
     *(
         "bool",

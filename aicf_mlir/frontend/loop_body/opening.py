@@ -13,7 +13,6 @@ from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any, cast
 
-import torch
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.errors import TraceError
@@ -28,7 +27,23 @@ from aicf_mlir.frontend.structure import mapped
 from aicf_mlir.frontend.values import alike, is_a
 
 PASSED = frozenset(
-    "shape size dim ndim dtype device numel nelement is_cuda requires_grad is_leaf layout stride __len__ grad".split()
+    [
+        "shape",
+        "size",
+        "dim",
+        "ndim",
+        "dtype",
+        "device",
+        "numel",
+        "nelement",
+        "is_cuda",
+        "requires_grad",
+        "is_leaf",
+        "layout",
+        "stride",
+        "__len__",
+        "grad",
+    ]
 )
 """Functions, by name, that do not end an opening: they compute nothing; zero_grad() uses `grad`."""
 
@@ -93,12 +108,13 @@ class Opening:
     def traced(self, frame: FrameType, batch: Any) -> None:
         """Note the values at the end of the opening in a call while the body is traced."""
         left = {
-            name: _without_batch(value, batch)
-            for name, value in left_in_frames(frame, self._caller).items()
+            name: _without_batch(value, batch) for name, value in left_in_frames(frame, self._caller).items()
         }
         made = [name for name, value in left.items() if any(is_a(t, TRACED) for t in tensors(value))]
         if self._is_begun:
-            made += [n for n in {**self.left, **left} if not alike(self.left.get(n, ABSENT), left.get(n, ABSENT))]
+            made += [
+                n for n in {**self.left, **left} if not alike(self.left.get(n, ABSENT), left.get(n, ABSENT))
+            ]
         if made:
             raise trace_error(
                 f"the loop body sets rates, and keeps in {made[0]!r} what a step cannot compare; make it outside of the body, or"
@@ -115,7 +131,9 @@ class Opening:
         places = TracedPlaces()
         with places.taken(), places.recording(), suppress(Ended), Watch(self._caller, keeps_gradients=True):
             self._call(batch)
-        left = [place for place in places.left() if place.location is not None and id(place.owner) not in groups]
+        left = [
+            place for place in places.left() if place.location is not None and id(place.owner) not in groups
+        ]
         put_back(places.all)
         if left:
             raise trace_error(
@@ -172,13 +190,11 @@ def used_after(code: CodeType, offset: int) -> set[str]:
     first, before = offset, -1
     while first != before:  # a loop around it may run again
         before = first
-        jumps = [
-            line.argval for line in lines if line.offset >= first and "JUMP_BACKWARD" in line.opname
-        ]
+        jumps = [line.argval for line in lines if line.offset >= first and "JUMP_BACKWARD" in line.opname]
         first = min([first, *jumps])
     named: set[str] = set()
     for line in lines:
         if line.offset >= first and line.opname.startswith(LOADS):
-            named |= {*line.argval} if isinstance(line.argval, tuple) else {line.argval}
+            argument: Any = line.argval
+            named |= {*argument} if isinstance(argument, tuple) else {argument}
     return named
-

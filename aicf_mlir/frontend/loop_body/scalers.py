@@ -44,7 +44,7 @@ def tensors_of(scaler: torch.amp.GradScaler, device: torch.device) -> dict[str, 
     own: Any = scaler
     if own._scale is None:
         own._lazy_init_scale_growth_tracker(device)
-    return {"scale": own._scale, "growth_tracker": own._growth_tracker}
+    return {"scale": vars(own)["_scale"], "growth_tracker": vars(own)["_growth_tracker"]}
 
 
 def reads_of(name: str, scaler: torch.amp.GradScaler) -> Iterator[Read]:
@@ -62,7 +62,9 @@ class Scaling:
         own: Any = scaler
         changed = [verb for verb in VERBS if not is_librarys(getattr(type(scaler), verb))]
         if changed:
-            self._refuse(f"uses {type(scaler).__name__}, whose {changed[0]} is not torch's", "use torch's own")
+            self._refuse(
+                f"uses {type(scaler).__name__}, whose {changed[0]} is not torch's", "use torch's own"
+            )
         if own.__dict__[OPEN]:
             self._refuse(
                 f"begins between {name}.unscale_() or {name}.step() and {name}.update()", "call it before"
@@ -90,7 +92,8 @@ class Scaling:
         if isinstance(outputs, torch.Tensor):
             return outputs * self._scale
         each = map(self.scale, outputs)
-        return type(outputs)(each) if isinstance(outputs, (list, tuple)) else each
+        kind: Any = cast(Any, type)(outputs)
+        return kind(each) if any(kind is known for known in (list, tuple)) else each
 
     def unscale(self, optimizer: Any) -> None:
         """Divide the gradients of an optimizer by the scale, and look for one that is not finite."""
@@ -130,9 +133,13 @@ class Scaling:
         """Move the scale on, or set it."""
         with torch.no_grad():
             if new_scale is not None:
-                self._scale.copy_(new_scale) if isinstance(new_scale, torch.Tensor) else self._scale.fill_(new_scale)
+                self._scale.copy_(new_scale) if isinstance(new_scale, torch.Tensor) else self._scale.fill_(
+                    new_scale
+                )
             elif not self._open:
-                self._refuse(f"calls {self._name}.update() before {self._name}.step()", "step an optimizer first")
+                self._refuse(
+                    f"calls {self._name}.update() before {self._name}.step()", "step an optimizer first"
+                )
             else:
                 self._move()
         self._open = {}

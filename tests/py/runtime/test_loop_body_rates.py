@@ -90,7 +90,9 @@ def assert_near(got: Any, wanted: Any) -> None:
         got, wanted = [*got.values()], [*wanted.values()]
     for one, other in zip(got, wanted, strict=True):
         assert type(one) is type(other)
-        torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other).detach(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            torch.as_tensor(one), torch.as_tensor(other).detach(), rtol=1e-5, atol=1e-6
+        )
 
 
 @each_body
@@ -207,7 +209,7 @@ def converts_and_computes(world: Trained, loss: torch.Tensor) -> Any:
 def converts_and_keeps(world: Trained, loss: torch.Tensor) -> Any:
     world.opt.step()
     number = int(loss)
-    return number
+    return {"number": number}
 
 
 def fills_with_a_number(world: Trained, loss: torch.Tensor) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from written_optimizers import RIGHT
 from oracle import same_bits
 from torch import nn
+from written_optimizers import RIGHT
 
 from aicf_mlir import GuardError, TraceError, compile_step
 
@@ -48,7 +48,11 @@ class Scaled:
     def tensors(self) -> list[torch.Tensor]:
         return [
             t.detach().clone()
-            for t in (*self.first.parameters(), *self.second.parameters(), *(value for _, value in sorted(self.states().items())))
+            for t in (
+                *self.first.parameters(),
+                *self.second.parameters(),
+                *(value for _, value in sorted(self.states().items())),
+            )
         ]
 
     def states(self) -> dict[str, torch.Tensor]:
@@ -155,7 +159,9 @@ def test_another_scaler_or_another_setting_is_noticed() -> None:
     step(batch_of("cpu", 1))
     assert (pair.scaler.get_scale(), scaler.get_scale()) == (4.0, 256.0)
     pair.scaler._per_optimizer_states[1]["stage"] = "stepped"  # pyright: ignore[reportPrivateUsage]
-    with pytest.raises(GuardError, match=r"begins between self\.scaler\.unscale_\(\) or self\.scaler\.step\(\)"):
+    with pytest.raises(
+        GuardError, match=r"begins between self\.scaler\.unscale_\(\) or self\.scaler\.step\(\)"
+    ):
         step(batch_of("cpu", 2))
 
 

@@ -58,6 +58,22 @@ func.func @twice(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"})
   func.return %b, %w2 : tensor<f32>, tensor<4xf32>
 }
 
+// A step that may be left out: parameter, states and counter are the old ones then.
+// CHECK-LABEL: func.func @maybe
+// CHECK:         %step.next, %bc1_inv.next, %bc2_inv.next = optim.advance %step,
+// CHECK:         %w.next, %w.exp_avg.next, %w.exp_avg_sq.next = optim.adam
+// CHECK-DAG:     nn.where %taken, %w.next, %w
+// CHECK-DAG:     nn.where %taken, %w.exp_avg.next, %w.exp_avg
+// CHECK-DAG:     nn.where %taken, %w.exp_avg_sq.next, %w.exp_avg_sq
+// CHECK-DAG:     nn.where %taken, %step.next, %step
+func.func @maybe(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %taken: tensor<i1> {aicf.role = "buffer", aicf.name = "taken"})
+    -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w"}) {
+  %a = nn.sum %w {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  %dw = train.backward %a, %w : (tensor<f32>, tensor<4xf32>) -> tensor<4xf32>
+  %w1 = train.update %w, %dw, %taken {names = ["w"]} : (tensor<4xf32>, tensor<4xf32>, tensor<i1>) -> tensor<4xf32>
+  func.return %a, %w1 : tensor<f32>, tensor<4xf32>
+}
+
 // -----
 
 func.func @parts(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %b: tensor<4xf32> {aicf.role = "param", aicf.name = "b"})

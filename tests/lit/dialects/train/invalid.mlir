@@ -31,6 +31,12 @@
 
 // -----
 
+%w, %g, %taken = "test.op"() : () -> (tensor<4xf32>, tensor<4xf32>, tensor<f32>)
+// expected-error@below {{expected a last operand of tensor<i1>, got tensor<f32>}}
+%n = train.update %w, %g, %taken {names = ["w"]} : (tensor<4xf32>, tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+
+// -----
+
 %w, %g = "test.op"() : () -> (tensor<4xf32>, tensor<2xf32>)
 // expected-error@below {{expected a gradient of the type of its parameter, tensor<4xf32>, got tensor<2xf32>}}
 %n = train.update %w, %g {names = ["a"]} : (tensor<4xf32>, tensor<2xf32>) -> tensor<4xf32>

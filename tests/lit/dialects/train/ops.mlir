@@ -36,3 +36,11 @@ func.func @straight(%x: tensor<4xf32>) -> tensor<4xf32> {
   }
   func.return %y : tensor<4xf32>
 }
+
+// A step that may be left out.
+// CHECK-LABEL: func.func @maybe
+// CHECK:         %w1 = train.update %w, %dw, %taken {names = ["w"]} : (tensor<4xf32>, tensor<4xf32>, tensor<i1>) -> tensor<4xf32>
+func.func @maybe(%w: tensor<4xf32>, %dw: tensor<4xf32>, %taken: tensor<i1>) -> tensor<4xf32> {
+  %w1 = train.update %w, %dw, %taken {names = ["w"]} : (tensor<4xf32>, tensor<4xf32>, tensor<i1>) -> tensor<4xf32>
+  func.return %w1 : tensor<4xf32>
+}

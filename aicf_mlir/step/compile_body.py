@@ -12,7 +12,7 @@ import torch
 
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.frontend import Traced, source
-from aicf_mlir.frontend.loop_body import LoopBody, SetsRates, WritesState, trace_loop
+from aicf_mlir.frontend.loop_body import LoopBody, WritesState, trace_loop
 from aicf_mlir.frontend.precision import PrecisionName
 from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.frontend.tracing import refuse_surroundings
@@ -38,8 +38,7 @@ class LoopRequest(Request):
 
     def anew(self) -> LoopRequest:
         """Return the request for the objects that the body reaches now: a replaced optimizer or model is accepted."""
-        has_opening = self.body.opening is not None
-        body = LoopBody(self.body.function, self.body.states, has_opening=has_opening)
+        body = LoopBody(self.body.function, self.body.states)
         optimizers = tuple(body.optimizers.values())
         return replace(self, groups=None, body=body, model=body.model, optimizers=optimizers)
 
@@ -102,8 +101,7 @@ def compile_step(
     scaler can do is refused by name, with the line: it would happen once. Schedulers step on the host, after each step.
     A parameter has no `.grad` when the call is over.
 
-    A body that sets numbers of its param groups does so before its first tensor, where Python runs it before each step,
-    or after the last step of the optimizer, on the host after each step.
+    A body that sets numbers of its param groups does so after the last step of the optimizer, on the host.
 
     With a `precision` the body runs under torch.autocast. `backward()` and the steps of optimizers work as outside
     of it, but a product of gradients between the two computes in `precision` too. `torch.autocast(…,
@@ -115,9 +113,8 @@ def compile_step(
     arguments = locals()
     refuse_surroundings(source.here())
     states: list[torch.Tensor] = []
-    has_opening = False
     while True:
-        traced = LoopBody(body, states, has_opening=has_opening)
+        traced = LoopBody(body, states)
         optimizers = tuple(traced.optimizers.values())
         request = LoopRequest.of("loop", traced.model, optimizers, arguments, body=traced)
         try:
@@ -127,8 +124,6 @@ def compile_step(
             if any(found.tensor is state for state in states):
                 raise
             states.append(found.tensor)
-        except SetsRates:
-            has_opening = True
 
 
 class LoopFunction:

@@ -153,7 +153,7 @@ class Drivers:
         if not any(stepped is optimizer for stepped in self._stepped):
             self.expect_opening(
                 what,
-                "set it before anything is computed with tensors, or behind opt.step(), or use a scheduler",
+                "set it between two calls of the step, or behind opt.step(), or use a scheduler",
             )
         if not isinstance(value, (int, float, Number)):
             raise _refused(f"{what} to {type(value).__name__}", "set it to a number")

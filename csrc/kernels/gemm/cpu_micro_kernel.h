@@ -28,13 +28,13 @@ struct Beside {
   }
 };
 
-#ifdef AICF_MICRO_KERNEL
-
 // A strip's sums are kStripRows x 2 vectors; with two of b and one of a they fill the registers.
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
 constexpr int kLanes = 16, kStripRows = 14;
-#else
+#elif defined(AICF_MICRO_KERNEL)
 constexpr int kLanes = 8, kStripRows = 6;
+#else
+constexpr int kLanes = 4, kStripRows = 6;
 #endif
 constexpr int kStripColumns = 2 * kLanes;
 constexpr int64_t kDepth = 512;  // of k that is packed at once: a strip of rows stays in the first cache
@@ -46,17 +46,22 @@ using Vector __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may
 inline Vector load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
 inline void store(float* to, Vector x) { *reinterpret_cast<Vector*>(to) = x; }
 
-#ifdef __AVX512F__
+// load_first and store_first: the first `count` lanes, the others of a vector are 0. load_between: lanes
+// [low, high). Nothing beyond them is touched.
+#if defined(__AVX512F__)
 inline Vector everywhere(float x) { return _mm512_set1_ps(x); }
 inline Vector multiply_add(Vector x, Vector y, Vector z) { return _mm512_fmadd_ps(x, y, z); }
 inline __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
 inline Vector load_first(const float* from, int64_t count) {
   return _mm512_maskz_loadu_ps(first_lanes(count), from);
 }
+inline Vector load_between(const float* from, int64_t low, int64_t high) {
+  return _mm512_maskz_loadu_ps(first_lanes(high) & ~first_lanes(low), from);
+}
 inline void store_first(float* to, Vector x, int64_t count) {
   _mm512_mask_storeu_ps(to, first_lanes(count), x);
 }
-#else
+#elif defined(AICF_MICRO_KERNEL)
 inline Vector everywhere(float x) { return _mm256_set1_ps(x); }
 inline Vector multiply_add(Vector x, Vector y, Vector z) { return _mm256_fmadd_ps(x, y, z); }
 inline __m256i first_lanes(int64_t count) {
@@ -66,8 +71,27 @@ inline __m256i first_lanes(int64_t count) {
 inline Vector load_first(const float* from, int64_t count) {
   return _mm256_maskload_ps(from, first_lanes(count));
 }
+inline Vector load_between(const float* from, int64_t low, int64_t high) {
+  return _mm256_maskload_ps(from, _mm256_andnot_si256(first_lanes(low), first_lanes(high)));
+}
 inline void store_first(float* to, Vector x, int64_t count) {
   _mm256_maskstore_ps(to, first_lanes(count), x);
+}
+#else  // no processor of note: a product and a sum, each rounded
+inline Vector everywhere(float x) { return x - Vector{}; }
+inline Vector multiply_add(Vector x, Vector y, Vector z) { return x * y + z; }
+inline Vector load_first(const float* from, int64_t count) {
+  Vector x{};
+  std::memcpy(&x, from, static_cast<size_t>(count) * sizeof(float));
+  return x;
+}
+inline Vector load_between(const float* from, int64_t low, int64_t high) {
+  Vector x{};
+  for (int64_t i = low; i < high; ++i) x[i] = from[i];
+  return x;
+}
+inline void store_first(float* to, Vector x, int64_t count) {
+  std::memcpy(to, &x, static_cast<size_t>(count) * sizeof(float));
 }
 #endif
 
@@ -165,6 +189,8 @@ struct Ahead {
   int count = 0;
   int64_t each = 1;
 
+  bool idle() const { return next.rows <= 0 && count == 0; }
+
   void fetch() {
     next.fetch();
     for (int i = 0; i < count; ++i)
@@ -181,11 +207,18 @@ struct Target {
   bool add;
 };
 
+// Elements along k that are `step` apart, if by columns, or neighbours.
+struct Run {
+  int64_t offset, length;
+};
+
 // A strip of a. It lies by rows, `step` elements from row to row, or by columns, `step` from column to
-// column.
+// column; along k all of it, or in runs.
 struct Rows {
   const float* first;
   int64_t step;
+  const Run* runs = nullptr;
+  int64_t count = 0;
 };
 
 // A strip of b as pack_columns packs it. With `from` it is yet to be packed, from rows of `leading` elements:
@@ -196,73 +229,96 @@ struct Columns {
   int64_t leading;
 };
 
-// `kRows` of the strip's rows, target.rows of them needed.
-template <int kRows, bool kByColumns, bool kPacking>
+// `kRows` of the strip's rows and `kVectors` of its columns, target.rows and target.columns of them needed.
+template <int kRows, int kVectors, bool kByColumns, bool kPacking>
 [[gnu::noinline]] void multiply_rows(int64_t depth, Rows rows, Columns columns, const Target& target,
                                      Ahead& ahead) {
   for (int64_t i = 0; i < target.rows; ++i)
-    for (int j = 0; j < kStripColumns; j += 16) __builtin_prefetch(target.z + i * target.pitch + j, 1);
-  const float* a = rows.first;
+    for (int j = 0; j < kVectors * kLanes; j += 16) __builtin_prefetch(target.z + i * target.pitch + j, 1);
+  const Run whole{0, depth};
+  const Run* const runs = rows.runs ? rows.runs : &whole;
+  const Run* const last_run = rows.runs ? runs + rows.count : runs + 1;
+  const bool idle = ahead.idle();
   float* b = columns.packed;
   const float* from = columns.from;
-  Vector sums[kRows][2];
+  Vector sums[kRows][kVectors]{};
+  for (const Run* run = runs; run < last_run; ++run) {
+    const float* a = rows.first + run->offset;
+    const int64_t steps = idle ? run->length : kStepsPerLine;
+    for (int64_t start = 0; start < run->length; start += steps) {
+      if (!idle) ahead.fetch();
+      const int64_t end = start + steps < run->length ? start + steps : run->length;
+      for (int64_t l = start; l < end; ++l, a += kByColumns ? rows.step : 1, b += kStripColumns) {
+        const Vector left = load(kPacking ? from : b);
+        const Vector right = kVectors > 1 ? load((kPacking ? from : b) + kLanes) : Vector{};
+        if constexpr (kPacking) {
+          store(b, left), store(b + kLanes, right);
+          from += columns.leading;
+          for (int j = 0; j < kStripColumns; j += 16) __builtin_prefetch(from + 16 * columns.leading + j);
+        }
 #pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = Vector{};
-  for (int64_t start = 0; start < depth; start += kStepsPerLine) {
-    ahead.fetch();
-    const int64_t end = start + kStepsPerLine < depth ? start + kStepsPerLine : depth;
-    for (int64_t l = start; l < end; ++l, a += kByColumns ? rows.step : 1, b += kStripColumns) {
-      const Vector left = load(kPacking ? from : b), right = load((kPacking ? from : b) + kLanes);
-      if constexpr (kPacking) {
-        store(b, left), store(b + kLanes, right);
-        from += columns.leading;
-        for (int j = 0; j < kStripColumns; j += 16) __builtin_prefetch(from + 16 * columns.leading + j);
-      }
-#pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
-        const Vector x = everywhere(a[kByColumns ? i : i * rows.step]);
-        sums[i][0] = multiply_add(x, left, sums[i][0]);
-        sums[i][1] = multiply_add(x, right, sums[i][1]);
+        for (int i = 0; i < kRows; ++i) {
+          const Vector x = everywhere(a[kByColumns ? i : i * rows.step]);
+          sums[i][0] = multiply_add(x, left, sums[i][0]);
+          if constexpr (kVectors > 1) sums[i][1] = multiply_add(x, right, sums[i][1]);
+        }
       }
     }
   }
-  if (target.rows == kRows && target.columns == kStripColumns) {
+  if (target.rows == kRows && target.columns == kVectors * kLanes) {
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i)
-      for (int half = 0; half < 2; ++half) {
-        float* to = target.z + i * target.pitch + half * kLanes;
-        store(to, target.add ? load(to) + sums[i][half] : sums[i][half]);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        float* to = target.z + i * target.pitch + v * kLanes;
+        store(to, target.add ? load(to) + sums[i][v] : sums[i][v]);
       }
     return;
   }
-  float results[kRows][kStripColumns];
-  std::memcpy(results, sums, sizeof results);
-  for (int64_t i = 0; i < target.rows; ++i)
-    for (int64_t j = 0; j < target.columns; ++j) {
-      float& to = target.z[i * target.pitch + j];
-      to = target.add ? to + results[i][j] : results[i][j];
+  const int64_t last = target.columns - (kVectors - 1) * kLanes;  // of the last vector
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    if (i == target.rows) return;
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = target.z + i * target.pitch + v * kLanes;
+      const int64_t count = v < kVectors - 1 ? kLanes : last;
+      store_first(to, target.add ? load_first(to, count) + sums[i][v] : sums[i][v], count);
     }
+  }
 }
 
-template <bool kByColumns, bool kPacking>
+// By the least of `kRows`, `kMore` that are enough.
+template <int kVectors, bool kByColumns, bool kPacking, int kRows, int... kMore>
 void multiply_strip(int64_t depth, Rows a, Columns b, const Target& target, Ahead& ahead) {
-  if (target.rows <= 4) return multiply_rows<4, kByColumns, kPacking>(depth, a, b, target, ahead);
-  if constexpr (kStripRows > 8) {
-    if (target.rows <= 8) return multiply_rows<8, kByColumns, kPacking>(depth, a, b, target, ahead);
+  if constexpr (sizeof...(kMore) > 0) {
+    if (target.rows > kRows)
+      return multiply_strip<kVectors, kByColumns, kPacking, kMore...>(depth, a, b, target, ahead);
   }
-  multiply_rows<kStripRows, kByColumns, kPacking>(depth, a, b, target, ahead);
+  multiply_rows<kRows, kVectors, kByColumns, kPacking>(depth, a, b, target, ahead);
+}
+
+template <int kVectors, bool kByColumns, bool kPacking>
+void multiply_vectors(int64_t depth, Rows a, Columns b, const Target& target, Ahead& ahead) {
+  if constexpr (kStripRows > 8) {
+    multiply_strip<kVectors, kByColumns, kPacking, 4, 6, 8, 10, 11, 12, 13, kStripRows>(depth, a, b, target,
+                                                                                        ahead);
+  } else {
+    multiply_strip<kVectors, kByColumns, kPacking, 4, kStripRows>(depth, a, b, target, ahead);
+  }
 }
 
 // Strips of `depth` along k. Meanwhile `ahead` is fetched.
 inline void multiply_strips(bool by_columns, int64_t depth, Rows a, Columns b, const Target& target,
                             Ahead& ahead) {
-  if (by_columns)
-    return b.from ? multiply_strip<true, true>(depth, a, b, target, ahead)
-                  : multiply_strip<true, false>(depth, a, b, target, ahead);
-  return b.from ? multiply_strip<false, true>(depth, a, b, target, ahead)
-                : multiply_strip<false, false>(depth, a, b, target, ahead);
+  if (b.from)
+    return by_columns ? multiply_vectors<2, true, true>(depth, a, b, target, ahead)
+                      : multiply_vectors<2, false, true>(depth, a, b, target, ahead);
+  if (target.columns <= kLanes)
+    return by_columns ? multiply_vectors<1, true, false>(depth, a, b, target, ahead)
+                      : multiply_vectors<1, false, false>(depth, a, b, target, ahead);
+  return by_columns ? multiply_vectors<2, true, false>(depth, a, b, target, ahead)
+                    : multiply_vectors<2, false, false>(depth, a, b, target, ahead);
 }
-
-#endif
 
 }  // namespace aicf::cpu

@@ -4,11 +4,9 @@
 // rows that are left of others' groups.
 #pragma once
 #include <algorithm>
-#include <atomic>
-#include <memory>
-#include <new>
 
 #include "kernels/common/cpu_parallel.h"
+#include "kernels/gemm/cpu_deal.h"
 #include "kernels/gemm/cpu_epilogue.h"
 #include "kernels/gemm/cpu_micro_kernel.h"
 
@@ -18,54 +16,11 @@ namespace aicf::cpu {
 
 constexpr bool kPacks = true;
 
-// Of the result that is computed at once: what is packed of a has a bound, 2 MB, and groups a number.
-constexpr int64_t kBandRows = 72 * kStripRows, kMostGroups = 64;
+// Rows that are computed at once: what is packed of a has a bound, 2 MB. Of those that are read where they
+// lie there may be more.
+constexpr int64_t kBandRows = 72 * kStripRows, kUnpackedBandRows = 64 * kBandRows;
 // A group, and of its rows what a thread takes at once: 112 x 64 elements with 16 lanes.
 constexpr int64_t kGroupColumns = 64, kRowStrips = 8;
-
-// Memory of a thread that lasts as long as the thread, for what it packs.
-class Packed {
- public:
-  // At least `count` floats, on a cache line; null where there is no memory.
-  float* room(int64_t count) {
-    if (count > count_) {
-      data_.reset();
-      data_.reset(static_cast<float*>(
-          ::operator new(static_cast<size_t>(count) * sizeof(float), kLine, std::nothrow)));
-      count_ = data_ ? count : 0;
-    }
-    return data_.get();
-  }
-
- private:
-  static constexpr std::align_val_t kLine{64};
-  struct Free {
-    void operator()(float* data) const { ::operator delete(data, kLine); }
-  };
-  std::unique_ptr<float, Free> data_;
-  int64_t count_ = 0;
-};
-
-inline Packed& packed_rows() {
-  thread_local Packed rows;
-  return rows;
-}
-inline Packed& packed_group() {
-  thread_local Packed group;
-  return group;
-}
-
-inline int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
-// `strips` in parts of about one size and at most `most` each.
-struct Parts {
-  int64_t strips, count, each;
-  Parts(int64_t strips, int64_t most)
-      : strips(strips), count(divide_up(strips, most)), each(divide_up(strips, count)) {
-    count = divide_up(strips, each);
-  }
-  int64_t end(int64_t part) const { return std::min(strips, (part + 1) * each); }
-};
 
 // Whether strips of a are read where they lie. With a pitch of a multiple of 4 KB what a strip reads shares
 // few sets of the caches; that matters unless it lies by columns and a strip takes nearly a whole line of
@@ -83,7 +38,7 @@ struct Band {
   int64_t column, columns;
   int64_t depth;
   bool first, last;  // of the parts of k
-  float* packed;     // strips of a; those that are read where they lie are left empty
+  float* packed;     // strips of a that are not read where they lie
 
   static constexpr int64_t kStrip = kStripRows * kStripPitch;
 
@@ -92,7 +47,7 @@ struct Band {
   const float* strip(int64_t i) const { return a + i * kStripRows * (p.trans_a ? 1 : p.a.leading); }
   Rows rows_of(int64_t i) const {
     if (i < unpacked()) return {strip(i), p.a.leading};
-    return {packed + i * kStrip, p.trans_a ? kStripRows : kStripPitch};
+    return {packed + (i - unpacked()) * kStrip, p.trans_a ? kStripRows : kStripPitch};
   }
 
   void pack_strips() const {
@@ -100,7 +55,7 @@ struct Band {
     in_parallel(strips() - first, grain_rows(kStripRows * depth), [&](int64_t begin, int64_t end) {
       for (int64_t i = first + begin; i < first + end; ++i)
         pack_rows(strip(i), p.a.leading, p.trans_a, depth,
-                  std::min<int64_t>(kStripRows, rows - i * kStripRows), packed + i * kStrip);
+                  std::min<int64_t>(kStripRows, rows - i * kStripRows), packed + (i - first) * kStrip);
     });
   }
 
@@ -164,36 +119,6 @@ struct Band {
   }
 };
 
-// Who computes which part of a band: groups in order, then what is left of any.
-class Deal {
- public:
-  Deal(int64_t groups, int64_t parts) : groups_(groups), parts_(parts) {
-    for (int64_t g = 0; g < groups; ++g) next_[g].store(0, std::memory_order_relaxed);
-  }
-
-  // `work(group, next, take)` for each group that the calling thread takes or helps with: `take()` is the
-  // next part of it, or `parts` or more where none is left, and `next` the group that it will take then, or
-  // `groups`.
-  template <class Work>
-  void run(Work work) {
-    int64_t g = group_.fetch_add(1, std::memory_order_relaxed);
-    while (g < groups_) {
-      const int64_t next = group_.fetch_add(1, std::memory_order_relaxed);
-      work(g, next, [this, g] { return take(g); });
-      g = next;
-    }
-    for (g = 0; g < groups_; ++g)
-      if (next_[g].load(std::memory_order_relaxed) < parts_) work(g, groups_, [this, g] { return take(g); });
-  }
-
- private:
-  int64_t take(int64_t g) { return next_[g].fetch_add(1, std::memory_order_relaxed); }
-
-  int64_t groups_, parts_;
-  std::atomic<int64_t> group_{0};
-  std::atomic<int64_t> next_[kMostGroups];
-};
-
 // One product, m, n, k >= 1, to z with `pitch` elements from row to row; `finish(block)` is called for blocks
 // of it that do not overlap, once each is complete, and reads `beside` there. Code::Device without memory.
 template <class Finish>
@@ -202,19 +127,21 @@ Status multiply_packed(const GemmProblem& p, const Product& product, const Besid
   const float* a = p.a.of<const float>(product);
   const float* b = p.b.of<const float>(product);
   const int64_t group_size = kGroupColumns * std::min(p.k, kDepth);
-  float* const packed = packed_rows().room(divide_up(std::min(p.m, kBandRows), kStripRows) * Band::kStrip);
+  const int64_t band_rows = lies_well(p) ? kUnpackedBandRows : kBandRows;
+  const int64_t most_packed = lies_well(p) ? 1 : divide_up(std::min(p.m, kBandRows), kStripRows);
+  float* const packed = packed_rows().room(most_packed * Band::kStrip);
   float* const mine = packed_group().room(group_size);
   if (!packed || !mine) return Status::device("no memory for the operands of a matrix product");
 
   for (int64_t column = 0; column < p.n; column += kMostGroups * kGroupColumns)
     for (int64_t start = 0; start < p.k; start += kDepth)
-      for (int64_t row = 0; row < p.m; row += kBandRows) {
+      for (int64_t row = 0; row < p.m; row += band_rows) {
         const Band band{.p = p,
                         .beside = beside,
                         .a = a + (p.trans_a ? start * p.a.leading + row : row * p.a.leading + start),
                         .b = b + (p.trans_b ? column * p.b.leading + start : start * p.b.leading + column),
                         .row = row,
-                        .rows = std::min(kBandRows, p.m - row),
+                        .rows = std::min(band_rows, p.m - row),
                         .column = column,
                         .columns = std::min(kMostGroups * kGroupColumns, p.n - column),
                         .depth = std::min(kDepth, p.k - start),

@@ -100,22 +100,54 @@ Status supports_cudnn_of(const OpDesc& op) {
   return supports_cudnn(op);
 }
 
+// What reads vectors of channels: of images with channels last, in f32.
+Status supports_vectors(const OpDesc& op) {
+  AICF_TRY(needs_dtype(op, DType::F32));
+  return op.attrs.get(kChannelsLast) ? Status::ok() : decline("needs channels_last");
+}
+
+// Groups of fewer channels leave most of a vector empty.
+constexpr int64_t kLeastOfGroup = 8;
+
+Status supports_products(const OpDesc& op) {
+  AICF_TRY(supports_vectors(op));
+  const Convolution c = convolution_of(op);
+  if (c.groups == 1 || std::min(c.group_channels(), c.group_outputs()) >= kLeastOfGroup) return Status::ok();
+  return decline("needs ", kLeastOfGroup, " channels and outputs in each group, got ", c.group_channels(),
+                 " and ", c.group_outputs());
+}
+
+Status supports_depthwise(const OpDesc& op) {
+  AICF_TRY(supports_vectors(op));
+  const Convolution c = convolution_of(op);
+  if (c.groups > 1 && c.channels == c.groups && c.outputs == c.groups) return Status::ok();
+  return decline("needs groups of one channel and one output");
+}
+
 #define AICF_CUDNN_ROW(op, type, supported)                                                               \
   choosing(library_row(Library::Cudnn, op type "_cudnn", op, kSmAny, AICF_CUDA(prepare_cudnn), supported, \
                        nullptr, cudnn_workspace),                                                         \
            AICF_CUDA(choices_of_cudnn))
-#define AICF_CONVOLUTION_ROWS(op)                                                                    \
+#define AICF_CONVOLUTION_ROWS(op, depthwise, products, workspace)                                    \
   AICF_CUDNN_ROW(op, "_f16", supports_cudnn_of<DType::F16>),                                         \
       AICF_CUDNN_ROW(op, "_bf16", supports_cudnn_of<DType::BF16>),                                   \
       AICF_CUDNN_ROW(op, "_tf32", (supports_cudnn_of<DType::F32, true>)),                            \
       AICF_CUDNN_ROW(op, "_f32", supports_cudnn_of<DType::F32>),                                     \
       cuda_row(op "_naive", op, kSmAny, AICF_CUDA((prepare_with<convolution_of, convolution_cuda>)), \
                needs_dense),                                                                         \
+      cpu_row(op "_cpu_depthwise", op, prepare_with<convolution_of, depthwise>, supports_depthwise,  \
+              convolution_depthwise_workspace),                                                      \
+      cpu_row(op "_cpu_products", op, products, supports_products, workspace),                       \
       cpu_row(op "_cpu", op, prepare_with<convolution_of, convolution_cpu>)
 
-constexpr KernelVariant kVariants[] = {AICF_CONVOLUTION_ROWS("convolution"),
-                                       AICF_CONVOLUTION_ROWS("convolution_input_grad"),
-                                       AICF_CONVOLUTION_ROWS("convolution_weight_grad")};
+constexpr Prepare by_windows = prepare_with<window_products_of, convolution_products>;
+constexpr Prepare weights_by_windows = prepare_with<convolution_of, convolution_weight_products>;
+constexpr KernelVariant kVariants[] = {
+    AICF_CONVOLUTION_ROWS("convolution", convolution_depthwise, by_windows, convolution_products_workspace),
+    AICF_CONVOLUTION_ROWS("convolution_input_grad", convolution_depthwise, by_windows,
+                          convolution_products_workspace),
+    AICF_CONVOLUTION_ROWS("convolution_weight_grad", convolution_depthwise_weights, weights_by_windows,
+                          convolution_weight_products_workspace)};
 
 }  // namespace
 
@@ -123,7 +155,7 @@ static const Family family([](KernelRegistry& registry) {
   const std::vector<AttrRow> attrs{required(kStride),   required(kDilation), required(kLow),
                                    required(kSize),     optional(kGroups),   optional(kChannelsLast),
                                    optional(kAllowTF32)};
-  const char* numerics = "in f32 (f64 for f64; on the CPU always f64), rounded once";
+  const char* numerics = "in f32 (f64 for f64; plain loops on the CPU always f64), rounded once";
   registry.add(
       OpSchema{53,
                "Convolution",

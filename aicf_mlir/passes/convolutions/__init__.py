@@ -1,4 +1,4 @@
-"""Convolutions by a library of the target, their images channels last; by products over windows where there is none."""
+"""Convolutions by a fast kernel of the target, their images channels last; by products over windows where there is none."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects.nn.convolutions import ConvolvingOp
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir import registry
+from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.properties import is_true
-from aicf_mlir.passes.convolutions.channels_last import ChannelsLast
+from aicf_mlir.ir.tensor_op import shape_of
+from aicf_mlir.passes.convolutions.channels_last import ChannelsLast, permuted, to_last
 from aicf_mlir.passes.convolutions.expansion import Expansion
 from aicf_mlir.passes.lower.same import lower_as_it_stands
 
 
 @dataclass(frozen=True)
 class ConvolutionsPass(ModulePass):
-    """Lay images out channels last where a library of the target convolves them; write other convolutions as products."""
+    """Lay images out channels last where a kernel of the target convolves them fast; write other convolutions as products."""
 
     name = "convolutions"
 
@@ -31,21 +34,34 @@ class ConvolutionsPass(ModulePass):
         if not any(isinstance(inner, ConvolvingOp) for inner in op.walk()):
             return
         for function in op.walk():
-            if isinstance(function, FuncOp) and "+" in self.target:
+            if isinstance(function, FuncOp):
                 for block in function.body.blocks:
-                    ChannelsLast(self.runs).apply(block)
+                    if any(isinstance(inner, ConvolvingOp) and self.runs(inner) for inner in block.ops):
+                        ChannelsLast(self.runs).apply(block)
         expansion = Expansion()
         for inner in list(op.walk()):
             if isinstance(inner, ConvolvingOp) and not (is_true(inner.channels_last) and self.runs(inner)):
                 Rewriter.replace_op(inner, [], [expansion.of(inner)])
 
     def runs(self, op: ConvolvingOp) -> bool:
-        """True if a kernel of a library takes it."""
-        (launch,) = lower_as_it_stands(op)
+        """True if a kernel takes its form with channels last that is not the plain loop, the last one of a device."""
+        (launch,) = lower_as_it_stands(form_with_channels_last(op))
         try:
             kernel = registry.select_kernel(launch.use, self.target)[0]
         except SelectionError:
             return False
         finally:
             launch.erase()
-        return any(row["name"] == kernel and row["library"] for row in registry.kernels_of(launch.op_name))
+        device = "cpu" if self.target == "cpu" else "cuda"
+        kernels = [row["name"] for row in registry.kernels_of(launch.op_name) if row["device"] == device]
+        return kernel != kernels[-1]
+
+
+def form_with_channels_last(op: ConvolvingOp) -> ConvolvingOp:
+    """The same convolution on operands of its own that lie so; the op itself if its operands do."""
+    if is_true(op.channels_last):
+        return op
+    shapes = [permuted(shape_of(value), to_last(len(shape_of(value)))) for value in op.operands]
+    types = [with_shape(value, shape) for value, shape in zip(op.operands, shapes, strict=True)]
+    a, b = Block(arg_types=types).args
+    return type(op)(a, b, op.convolved._replace(channels_last=True), op.size.get_values())

@@ -49,7 +49,7 @@ def permuted(values: Sequence[int], perm: Sequence[int]) -> tuple[int, ...]:
 
 
 class ChannelsLast:
-    """Rewrites one block. `runs` says which convolutions the library runs."""
+    """Rewrites one block. `runs` says which convolutions are to be so."""
 
     def __init__(self, runs: Callable[[ConvolvingOp], bool]):
         self._runs = runs

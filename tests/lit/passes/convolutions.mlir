@@ -1,14 +1,20 @@
-// RUN: aicf-opt %s --convolutions --split-input-file | filecheck %s
 // RUN: aicf-opt %s --convolutions=target=sm_90 --split-input-file | filecheck %s
+// RUN: aicf-opt %s --convolutions --dce --split-input-file | filecheck %s --check-prefix=CPU
 // RUN: aicf-opt %s --convolutions='target="sm_90+cudnn"' --dce --split-input-file | filecheck %s --check-prefix=CUDNN
 
-// Without a library a convolution is a product over its windows, which its gradient shares. With one all is channels last.
+// Without a library a convolution is a product over its windows, which its gradient shares. With one all is channels last, as it is
+// for the kernels of a CPU.
 // CHECK-LABEL: func.func @block
 // CHECK:         %[[WINDOWS:.*]] = nn.unfold %x
 // CHECK:         nn.matmul
 // CHECK-NOT:     nn.unfold
 // CHECK:         nn.matmul %{{.*}}, %{{.*}} {trans_b = true}
 // CHECK-NOT:     nn.convolution
+// CPU-LABEL:   func.func @block
+// CPU:           nn.convolution %{{.*}}, %{{.*}}
+// CPU-NEXT:      channels_last = true
+// CPU-NOT:       tensor<2x8x5x5xf32>
+// CPU:           nn.convolution_weight_grad
 // CUDNN-LABEL: func.func @block
 // CUDNN:         %[[X:.*]] = nn.transpose %x {perm = array<i64: 0, 2, 3, 1>}
 // CUDNN-NEXT:    %[[W:.*]] = nn.transpose %w
@@ -37,6 +43,9 @@ func.func @block(%x: tensor<2x8x5x5xf32>, %w: tensor<8x8x3x3xf32>, %b: tensor<8x
 // CUDNN:         (tensor<2x4x4x8xbf16>, tensor<2x4x4x4xbf16>) -> tensor<4x1x1x8xbf16>
 // CUDNN:         high = array<i64: 0, 0, 0, -5>
 // CHECK-LABEL: func.func @narrow
+// CPU-LABEL:   func.func @narrow
+// CPU:           nn.matmul
+// CPU-NOT:       nn.convolution
 func.func @narrow(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16> {
   %dw = nn.convolution_weight_grad %x, %dy {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 1, 1>} : (tensor<2x3x4x4xbf16>, tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16>
   func.return %dw : tensor<4x3x1x1xbf16>

@@ -8,6 +8,7 @@
 #include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_types.h"
 #include "kernels/copy/launch.h"
+#include "kernels/gemm/cpu_micro_kernel.h"  // transpose
 
 namespace aicf {
 namespace {
@@ -82,13 +83,40 @@ void move_row(To* y, const From* x, int64_t n) {
 
 constexpr int64_t kTile = 32;  // of a transposed plane: both sides of the move stay in the first-level cache
 
+// A plane of words whose rows lie by columns in x: squares of them in registers. How much of it is moved:
+// whole squares.
+struct Moved {
+  int64_t rows = 0, columns = 0;
+};
+Moved move_squares(uint32_t* y, const uint32_t* x, const Plane& p) {
+  const Moved moved{p.rows / kLanes * kLanes, p.columns / kLanes * kLanes};
+  for (int64_t i0 = 0; i0 < moved.rows; i0 += kTile)
+    for (int64_t j = 0; j < moved.columns; j += kLanes)
+      for (int64_t i = i0; i < std::min(moved.rows, i0 + kTile); i += kLanes) {
+        Vector square[kLanes];
+#pragma GCC unroll 16
+        for (int l = 0; l < kLanes; ++l)
+          square[l] = load(reinterpret_cast<const float*>(x + i + (j + l) * p.x_column));
+        transpose(square);
+#pragma GCC unroll 16
+        for (int l = 0; l < kLanes; ++l)
+          store(reinterpret_cast<float*>(y + (i + l) * p.y_row + j), square[l]);
+      }
+  return moved;
+}
+
 // y_column is p's, a constant where it is 1: the inner loop is then much faster.
 template <class To, class From, class Stride>
 void move_tiles(To* y, const From* x, const Plane& p, Stride y_column) {
+  Moved moved;
+  if constexpr (std::is_same_v<To, uint32_t> && std::is_same_v<From, uint32_t>) {
+    if (p.x_row == 1 && y_column == 1) moved = move_squares(y, x, p);
+  }
   for (int64_t i0 = 0; i0 < p.rows; i0 += kTile)
     for (int64_t j0 = 0; j0 < p.columns; j0 += kTile)
       for (int64_t i = i0; i < std::min(p.rows, i0 + kTile); ++i)
-        for (int64_t j = j0; j < std::min(p.columns, j0 + kTile); ++j)
+        for (int64_t j = i < moved.rows ? std::max(j0, moved.columns) : j0;
+             j < std::min(p.columns, j0 + kTile); ++j)
           y[i * p.y_row + j * y_column] = cast<To>(x[i * p.x_row + j * p.x_column]);
 }
 

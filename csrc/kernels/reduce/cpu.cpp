@@ -1,5 +1,7 @@
 // reduce_sum on the CPU: along rows when x's fastest axis is summed, else along columns, many columns at a
 // time.
+#include <vector>
+
 #include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_sum.h"
 #include "kernels/reduce/axes.h"
@@ -38,6 +40,37 @@ void sum_rows(const SumAxes& axes, double divisor, const T* x, T* y) {
   });
 }
 
+// The columns of a matrix without gaps, of so many rows that threads share them. Several rows are taken as
+// one where they are short; the sums of parts, and those of the same column, meet in their order.
+constexpr int64_t kLongSum = 1 << 14, kPartRows = 1 << 10;
+
+bool is_long(const SumAxes& axes) {
+  return axes.kept_count == 1 && axes.summed_count == 1 && axes.kept_size <= kSumColumns &&
+         axes.summed[0].stride == axes.kept_size && axes.summed_size >= kLongSum;
+}
+
+template <class T>
+void sum_long_columns(const SumAxes& axes, double divisor, const T* x, T* y) {
+  const int64_t columns = axes.kept_size, together = kSumColumns / columns, wide = together * columns;
+  const int64_t rows = axes.summed_size / together, parts = (rows + kPartRows - 1) / kPartRows;
+  std::vector<double> totals(static_cast<size_t>(parts * wide));
+  in_parallel(parts, grain_rows(kPartRows * wide), [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      const T* first = x + part * kPartRows * wide;
+      sum_columns<T>(
+          std::min(kPartRows, rows - part * kPartRows), wide, [&](int64_t r) { return first + r * wide; },
+          &totals[static_cast<size_t>(part * wide)]);
+    }
+  });
+  for (int64_t j = 0; j < columns; ++j) {
+    double total = 0;
+    for (int64_t i = j; i < parts * wide; i += columns) total += totals[static_cast<size_t>(i)];
+    for (int64_t row = rows * together; row < axes.summed_size; ++row)
+      total += static_cast<double>(widen(x[row * columns + j]));
+    y[j] = narrow_double<T>(total / divisor);
+  }
+}
+
 template <class T>
 void sum_columns_of(const SumAxes& axes, double divisor, const T* x, T* y) {
   const int outer = axes.kept_count - 1;  // kept axes around the innermost one, a run of neighbours
@@ -69,7 +102,8 @@ Status reduce_sum_cpu(const OpDesc& op, const LaunchContext&) {
     using T = typename decltype(tag)::type;
     const T* x = elements<T>(op.inputs[0]);
     T* y = op.outputs[0].ptr<T>();
-    axes.inner_summed ? sum_rows<T>(axes, divisor, x, y) : sum_columns_of<T>(axes, divisor, x, y);
+    if (axes.inner_summed) return sum_rows<T>(axes, divisor, x, y);
+    is_long(axes) ? sum_long_columns<T>(axes, divisor, x, y) : sum_columns_of<T>(axes, divisor, x, y);
   });
 }
 

@@ -13,7 +13,7 @@ from kernel_cases.case import DIMS, Case, Generator, Maker
 REDUCTIONS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     *(((n,), (0,)) for n in DIMS), *(((n, m), (0,)) for n, m in zip(DIMS, reversed(DIMS), strict=True)),
     *(((n, m), (1,)) for n, m in zip(DIMS, reversed(DIMS), strict=True)), ((1025, 33), (0,)),
-    ((33, 1025), (1,)), ((100_003,), (0,)),
+    ((33, 1025), (1,)), ((100_003,), (0,)), ((20_001, 6), (0,)), ((16_384, 64), (0,)),
     ((2, 3, 4, 5), (0, 2)), ((2, 3, 4, 5), (1, 3)), ((2, 3, 4, 5), (1, 2)), ((2, 3, 4, 5), (0, 1, 2, 3)),
     ((2, 3, 4, 5), ()),
     ((), ()), ((0,), (0,)), ((0, 3), (0,)), ((3, 0), (0,)), ((1, 5, 1, 7), (0, 1)),

@@ -1,4 +1,4 @@
-"""Convolutional nets of `models_gpu.py`, of images [N, C, H, W]: as their papers have them, with random weights."""
+"""Convolutional nets of `models_gpu.py` and `train_step.py`, of images [N, C, H, W]: as in their papers, with random weights."""
 
 from __future__ import annotations
 
@@ -15,6 +15,51 @@ def conv(
     """A convolution without a bias, batch norm, activation."""
     layer = nn.Conv2d(before, after, kernel, stride, kernel // 2, groups=groups, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(after), *([act()] if act else []))
+
+
+def lenet() -> nn.Sequential:
+    """LeNet-5 for images of 1 x 28 x 28, with ReLU and largest elements."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        *(nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
+    )
+
+
+class Residual(nn.Module):
+    """Layers beside the way straight through."""
+
+    def __init__(self, *layers: nn.Module):
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layers(x)
+
+
+def resnet9(width: int = 64) -> nn.Sequential:
+    """ResNet-9 for images of 3 x 32 x 32: a net of DAWNBench."""
+
+    def pooled(before: int, after: int) -> nn.Sequential:
+        return nn.Sequential(conv(before, after, 3), nn.MaxPool2d(2))
+
+    def residual(width: int) -> Residual:
+        return Residual(conv(width, width, 3), conv(width, width, 3))
+
+    return nn.Sequential(
+        *(conv(3, width, 3), pooled(width, 2 * width), residual(2 * width)),
+        *(pooled(2 * width, 4 * width), pooled(4 * width, 8 * width), residual(8 * width)),
+        *(nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(8 * width, 10)),
+    )
+
+
+def separable(width: int, blocks: int = 2) -> nn.Sequential:
+    """Blocks of MobileNet of one width, depthwise and pointwise, and a head."""
+    layers = [(conv(width, width, 3, groups=width), conv(width, width, 1)) for _ in range(blocks)]
+    return nn.Sequential(
+        *(each for pair in layers for each in pair),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)),
+    )
 
 
 class Nature(nn.Sequential):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import image_models as im
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -28,10 +29,12 @@ class Workload:
     """Of what the model gives and of the target."""
     adamw: bool
     """AdamW, or Adam."""
-    forward: str
-    """The same model in JAX: a function of `jax_models.py`."""
+    forward: str = ""
+    """The same model in JAX: a function of `jax_models.py`; empty where it is not there."""
     precision: str = "f32"
     """"f32", "tf32", or one of `AUTOCAST`."""
+    tolerance: float = 1e-3
+    """Of the loss after some steps, relative. Adam makes much of the last bits of a gradient that is nearly 0."""
 
     def torch_optimizer(self, model: nn.Module, **options: bool) -> torch.optim.Optimizer:
         kind = torch.optim.AdamW if self.adamw else torch.optim.Adam
@@ -142,6 +145,14 @@ GPT = Workload(
     True,
     "gpt",
 )
+
+
+def image_row(name: str, model: Callable[[], nn.Module], batch: int, channels: int, size: int) -> Workload:
+    """Ten classes, cross entropy and AdamW."""
+    data = partial(im.images, batch, channels, size, 10)
+    return Workload(name, model, data, functional.cross_entropy, True, tolerance=5e-3)
+
+
 WORKLOADS = [
     mlp_row(64, 8, 2),
     mlp_row(64, 256, 2),
@@ -149,5 +160,9 @@ WORKLOADS = [
     mlp_row(1024, 1024, 4),
     RESIDUAL,
     GPT,
+    image_row("LeNet, 28 × 28, B 64", im.lenet, 64, 1, 28),
+    image_row("ResNet-9, 32 × 32, B 32", im.resnet9, 32, 3, 32),
+    image_row("depthwise-separable, 32 × 32 × 64, B 32", partial(im.separable, 64), 32, 64, 32),
+    image_row("depthwise-separable, 16 × 16 × 128, B 32", partial(im.separable, 128), 32, 128, 16),
 ]
 """Those of `train_step.py`; a product of batch, width and layers is an MLP with ReLU, MSE and Adam."""

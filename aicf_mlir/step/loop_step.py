@@ -65,9 +65,7 @@ class CompiledLoopStep(CompiledTrainStep):
 
     def _adopt(self, built: Built) -> None:
         super()._adopt(built)
-        self._has_calls = self._request.body.opening is not None or any(
-            cast(LoopTraced, traced).calls for traced in built.traces
-        )
+        self._has_calls = any(cast(LoopTraced, traced).calls for traced in built.traces)
         for optimizer in built.optimizers:
             belongs_to(optimizer, self)
 
@@ -76,20 +74,14 @@ class CompiledLoopStep(CompiledTrainStep):
         if not self._has_calls and (not traced.taken or self._is_steady):
             return super()._advance(plan, run)
         with held():
-            self._open(plan)
             if self._has_calls:
-                self._prepare()  # the rates that schedulers have set after the previous step, or the opening
+                self._prepare()  # the rates that schedulers have set after the previous step
             published = self._published
             failed = super()._advance(plan, run)
             if not failed:
                 self._publish_taken(plan, published)
                 self._finish(plan)
             return failed
-
-    def _open(self, plan: BoundPlan) -> None:
-        """Run the opening of the body, which sets rates."""
-        if (opening := self._request.body.opening) is not None:
-            opening.run(self._structure.rebuilt(plan.inputs))
 
     def _publish_taken(self, plan: BoundPlan, published: Sequence[str]) -> None:
         """Let the parameters have state that had some before, and those whose first step an overflow has not left out."""
@@ -116,7 +108,6 @@ class CompiledLoopStep(CompiledTrainStep):
         return list(schedulers.values())
 
     def _one_step(self, plan: BoundPlan) -> Results:
-        self._open(plan)
         published = self._published
         results = super()._one_step(plan)
         self._publish_taken(plan, published)

@@ -2,7 +2,6 @@
 
 from aicf_mlir.frontend.loop_body.body import LoopBody
 from aicf_mlir.frontend.loop_body.gradients import WritesState
-from aicf_mlir.frontend.loop_body.opening import SetsRates
 from aicf_mlir.frontend.loop_body.trace import LoopTraced, trace_loop
 
-__all__ = ["LoopBody", "LoopTraced", "SetsRates", "WritesState", "trace_loop"]
+__all__ = ["LoopBody", "LoopTraced", "WritesState", "trace_loop"]

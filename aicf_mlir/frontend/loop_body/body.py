@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from types import CodeType, FrameType
+from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 import torch
@@ -14,9 +13,7 @@ from aicf_mlir.frontend.loop_body.after import Call
 from aicf_mlir.frontend.loop_body.drivers import Drivers
 from aicf_mlir.frontend.loop_body.found import found_by
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
-from aicf_mlir.frontend.loop_body.opening import Opening
 from aicf_mlir.frontend.loop_body.returned import Outputs, Returned
-from aicf_mlir.frontend.places import pause, resume
 from aicf_mlir.frontend.recorder import tensors
 from aicf_mlir.frontend.source import of_function, trace_error
 
@@ -26,10 +23,8 @@ class LoopBody:
     order.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], states: Sequence[torch.Tensor] = (), *, has_opening: bool = False
-    ):
-        """Take `states`: the tensors outside of modules that it writes to; `has_opening`: it sets rates first."""
+    def __init__(self, function: Callable[..., Any], states: Sequence[torch.Tensor] = ()):
+        """Take `states`: the tensors outside of modules that it writes to."""
         if not callable(function) or isinstance(function, torch.nn.Module):
             raise trace_error(f"a loop body is a function of a batch, got {type(function).__name__}")
         self.function = function
@@ -41,7 +36,6 @@ class LoopBody:
         self.scalers = found.scalers
         self.left: dict[torch.Tensor, bool] = dict.fromkeys(self.model.parameters(), True)
         """True for each parameter if a call may find a gradient that another has left."""
-        self.opening = Opening(self.call) if has_opening else None
         self.constants: list[list[tuple[str, str]]] = []
         """The values of each run's result that are the same after each step."""
         required = [
@@ -66,7 +60,7 @@ class LoopRun:
     def __init__(self, body: LoopBody):
         self._body = body
         self.recorder = GradientRecorder(body.left)
-        self._drivers = Drivers(body.optimizers, body.schedulers, body.scalers, self.recorder, body.opening)
+        self._drivers = Drivers(body.optimizers, body.schedulers, body.scalers, self.recorder)
         self._own = dict(body.model.named_parameters())
         states = {id(state) for state in body.states}
         scaled = [vars(scaler) for scaler in body.scalers.values()]
@@ -96,7 +90,8 @@ class LoopRun:
             [(own, model.get_buffer(name)) for name, own in self._states.items()],
             [*model.buffers(), *tensors(batch)],
         )
-        with self._drivers.traced(), self._opened(batch):
+        self.recorder.body_code = self.__code__
+        with self._drivers.traced():
             result = self._body.call(batch)
         where = of_function(self._body.function)
         self.recorder.end(where)
@@ -106,27 +101,6 @@ class LoopRun:
         if (loss := self.recorder.loss) is None:
             raise trace_error("the loop body calls no loss.backward(), so it trains nothing", where)
         return loss, self._outputs(result, loss, where)
-
-    @contextmanager
-    def _opened(self, batch: Any) -> Generator[None]:
-        """Record no place that the opening of the body reads."""
-        self.recorder.has_computed, self.recorder.body_code = False, self.__code__
-        if (opening := self._body.opening) is None:
-            yield
-            return
-
-        def ended(frame: FrameType) -> None:
-            opening.traced(frame, batch)
-            if was_recording:
-                resume()
-
-        self.recorder.ended = ended
-        was_recording = pause()
-        try:
-            yield
-        finally:
-            if was_recording and not self.recorder.has_computed:
-                resume()
 
     def _outputs(self, result: Any, loss: torch.Tensor, where: Any) -> dict[str, torch.Tensor]:
         """Return the tensors that the step gives with the loss, by name."""

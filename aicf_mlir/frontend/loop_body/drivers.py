@@ -17,7 +17,6 @@ from aicf_mlir.frontend.library import is_librarys
 from aicf_mlir.frontend.loop_body.averaged import written_with_tensors
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
 from aicf_mlir.frontend.loop_body.numbers import Number
-from aicf_mlir.frontend.loop_body.opening import Opening, SetsRates
 from aicf_mlir.frontend.loop_body.scalers import Scaling
 from aicf_mlir.frontend.source import quoted, trace_error
 
@@ -36,8 +35,6 @@ class ShownGroup(dict[str, Any]):
 
     def __missing__(self, key: object) -> Any:
         value = self._group.get(str(key))
-        if self._drivers.is_opening:
-            return self._group[key]  # pyright: ignore[reportArgumentType]
         if type(value) not in (int, float):
             raise _refused(f"reads param_groups[…][{key!r}]", ALIVE)
         return self._number(f"reads param_groups[…][{key!r}]", operator.getitem, self._group, key)
@@ -48,12 +45,7 @@ class ShownGroup(dict[str, Any]):
         return self[key]  # pyright: ignore[reportArgumentType]
 
     def __contains__(self, key: object) -> bool:
-        if self._drivers.is_opening:
-            return key in self._group
-        self._drivers.expect_opening(
-            f"asks for {key!r} in param_groups[…]", "read the value, if it is a number"
-        )
-        return key == "params" or bool(self[key])  # pyright: ignore[reportArgumentType]
+        raise _refused(f"asks for {key!r} in param_groups[…]", "read the value, if it is a number")
 
     def __iter__(self) -> Iterator[str]:
         raise _refused("goes through param_groups[…]", "a loop body sees their parameters, group['params']")
@@ -82,13 +74,11 @@ class Drivers:
         schedulers: Mapping[str, LRScheduler],
         scalers: Mapping[str, torch.amp.GradScaler],
         recorder: GradientRecorder,
-        opening: Opening | None,
     ):
         self._optimizers = optimizers
         self._schedulers = schedulers
         self._scalers = scalers
         self._recorder = recorder
-        self._opening = opening
         self._asked: list[torch.optim.Optimizer] = []
         """The optimizers of which a number was read."""
         self.calls: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = []
@@ -133,27 +123,14 @@ class Drivers:
             for driver, kind in kinds:
                 object.__setattr__(driver, "__class__", kind)
 
-    @property
-    def is_opening(self) -> bool:
-        """True in the opening of a body that sets rates there."""
-        return self._opening is not None and not self._recorder.has_computed
-
-    def expect_opening(self, what: str, instead: str) -> None:
-        """Raise SetsRates if no tensor is computed yet, else TraceError."""
-        error = _refused(what, instead)
-        raise error if self._recorder.has_computed else SetsRates(str(error))
-
     def set(
         self, optimizer: torch.optim.Optimizer, group: Mapping[str, Any], key: object, value: Any
     ) -> None:
         """Handle `group[key] = value`."""
-        if self.is_opening:
-            return  # Python does it before each step
         what = f"sets param_groups[…][{key!r}]"
         if not any(stepped is optimizer for stepped in self._stepped):
-            self.expect_opening(
-                what,
-                "set it between two calls of the step, or behind opt.step(), or use a scheduler",
+            raise _refused(
+                what, "set it between two calls of the step, or behind opt.step(), or use a scheduler"
             )
         if not isinstance(value, (int, float, Number)):
             raise _refused(f"{what} to {type(value).__name__}", "set it to a number")
@@ -219,8 +196,6 @@ class Drivers:
                     f"calls {name}.step(…) with a value that the step does not compute",
                     "call it outside of the body",
                 )
-            if self.is_opening:
-                raise _refused(f"calls {name}.step() before its first tensor, and sets rates", "step it last")
             if scheduler.optimizer in self._asked:
                 raise _refused(
                     f"calls {name}.step() behind a read of a rate that it changes", "read the rate last"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ from aicf_mlir.frontend.inner_gradients import as_list
 from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes_in_place
 from aicf_mlir.frontend.loop_body.converted import CONVERSIONS, CONVERTED, is_returned, users_frame
 from aicf_mlir.frontend.loop_body.numbers import READ, Number, ReadTensor, expect_tensors, with_tensors
-from aicf_mlir.frontend.loop_body.opening import ends_opening
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
 from aicf_mlir.frontend.markers import BACKWARD, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.recorder import Recorder, function_name, is_same_view, is_users, memory_of, tensors
@@ -75,9 +74,6 @@ class GradientRecorder(Recorder):
         """The code of the body."""
         self.converted: dict[int, tuple[Any, Number]] = {}
         """The numbers of `float(tensor)` by the ids of the Python numbers that stand for them."""
-        self.ended: Callable[[FrameType], None] | None = None
-        """Called at the first function that computes something: the opening of the body has ended."""
-        self.has_computed = False
         self._replaced = ReplacedData([])
         self._numbers: dict[object, int] = {}
         self.loss: torch.Tensor | None = None
@@ -167,19 +163,6 @@ class GradientRecorder(Recorder):
                 (taken, [param for param in params if self.gradient(self.twin(param)) is not None])
             )
         return True
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if not self.has_computed and ends_opening(func, args, kwargs):
-            self.has_computed = True
-            if self.ended is not None:
-                self.ended(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-        return super().__torch_function__(func, types, args, kwargs)
 
     def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Handle a call as in every step; gradients of parameters are the trace's."""

@@ -16,7 +16,7 @@ from xdsl.ir import Attribute
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.bindings import bind
-from aicf_mlir.frontend.example import batch_specs, zeros
+from aicf_mlir.frontend.example import batch_specs
 from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.loop_body.after import Call
@@ -115,10 +115,6 @@ def _trace(
     precision.check(names)
     trained = {p for optimizer in body.optimizers.values() for p in trained_parameters(optimizer, names)}
     specs, structure = batch_specs(example, device_of(names, None))
-    if body.opening is not None:
-        body.opening.begin()
-        groups = {id(group) for optimizer in body.optimizers.values() for group in optimizer.param_groups}
-        body.opening.expect_no_effects(structure.rebuilt(zeros(specs)), groups)
     is_whole = type(body.model) is not torch.nn.Module
     paths = paths_of({key: root for key, root in modules.items() if key or is_whole}, body.function)
     while True:
@@ -173,7 +169,6 @@ def _trace(
     ]
     reads += [read for traced in written for read in traced.reads]
     reads += [read for name, scaler in body.scalers.items() for read in reads_of(name, scaler)]
-    reads += body.opening.reads() if body.opening is not None else ()
     ids = {id(tensor): name for name, tensor in tensors.items()}
     taken = {output: [ids[each] for each in params if each in ids] for output, params in run.taken.items()}
     return LoopTraced(

@@ -15,6 +15,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from aicf_mlir.frontend import complex_parts as c
+from aicf_mlir.frontend.complex_functions import FUNCTIONS, each_part
 from aicf_mlir.frontend.complex_parts import Pair, Parts, parts
 from aicf_mlir.frontend.cut import CUT
 from aicf_mlir.frontend.fourier import TRANSFORMS
@@ -100,13 +101,9 @@ def scaled(sign: int, swap: bool = False) -> Rule:
         first, second = parts(y if swap else x, dtype), parts(x if swap else y, dtype)
         if alpha != 1:
             second = c.product(second, parts(alpha, dtype))
-        return _each(c.plus if sign > 0 else c.minus, first, second)
+        return each_part(c.plus if sign > 0 else c.minus, first, second)
 
     return rule
-
-
-def _each(op: Any, x: Parts, y: Parts) -> Parts:
-    return op(x[0], y[0]), op(x[1], y[1])
 
 
 def divided(like: torch.Tensor, x: Any, y: Any, rounding_mode: Any = None) -> Parts:
@@ -121,7 +118,7 @@ def with_product(by: Callable[[Parts, Parts], Parts]) -> Rule:
     def rule(like: torch.Tensor, x: Any, a: Any, b: Any, value: Any = 1) -> Parts:
         z, first, second, factor = (parts(each, like.dtype.to_real()) for each in (x, a, b, value))
         found = by(first, second)
-        return _each(c.plus, z, found if value == 1 else c.product(found, factor))
+        return each_part(c.plus, z, found if value == 1 else c.product(found, factor))
 
     return rule
 
@@ -168,7 +165,7 @@ def matmul_plus(like: torch.Tensor, x: Any, a: Any, b: Any, beta: Any = 1, alpha
     terms = [parts(x, dtype), matmul(like, a, b)]
     for i, factor in enumerate((beta, alpha)):
         terms[i] = terms[i] if factor == 1 else c.product(terms[i], parts(factor, dtype))
-    return _each(c.plus, *terms)
+    return each_part(c.plus, *terms)
 
 
 def converted(like: torch.Tensor, x: Any, **kwargs: Any) -> Any:
@@ -305,113 +302,16 @@ def of_real(like: torch.Tensor, x: torch.Tensor) -> Parts:
     return x.select(-1, 0), x.select(-1, 1)
 
 
-def sign(z: Parts) -> Parts:
-    """Z / |z|; 0 at 0, with a derivative of 0 there."""
-    size = c.magnitude(z)
-    is_zero = size == 0
-    safe = torch.where(is_zero, torch.ones_like(size), size)
-    return tuple(
-        None if each is None else torch.where(is_zero, torch.zeros_like(each), each / safe) for each in z
-    )  # pyright: ignore[reportReturnType]
-
-
-def _conjugate(z: Parts) -> Parts:
-    return z[0], None if z[1] is None else -z[1]
-
-
-def _by(factor: complex) -> Callable[[Parts], Parts]:
-    return lambda z: c.product(z, ((factor.real or None), factor.imag or None))
-
-
-def _hyperbolic(z: Parts) -> tuple[Any, Any, Any, Any]:
-    """The parts of sinh and of cosh."""
-    re, im = z
-    if im is None:
-        return torch.sinh(re), None, torch.cosh(re), None
-    return (
-        torch.sinh(re) * torch.cos(im),
-        torch.cosh(re) * torch.sin(im),
-        torch.cosh(re) * torch.cos(im),
-        torch.sinh(re) * torch.sin(im),
-    )
-
-
-def _half_angle(exponent: float) -> Callable[[Parts], Parts]:
-    return lambda z: c.turned(c.magnitude(z) ** exponent, c.angle(z) * exponent)
-
-
-def _turned_by_i(function: Callable[[Parts], Parts]) -> Callable[[Parts], Parts]:
-    """-i f(iz), the function of a circle for one of a hyperbola."""
-    return lambda z: _by(-1j)(function(_by(1j)(_full(z))))
-
-
-def _full(z: Parts) -> Parts:
-    return z[0], torch.zeros_like(z[0]) if z[1] is None else z[1]
-
-
-FUNCTIONS: dict[str, Callable[[Parts], Parts]] = {
-    "exp": c.exponential,
-    "exp2": lambda z: c.exponential(_by(math.log(2))(z)),
-    "expm1": c.exponential_minus_one,
-    "log1p": c.logarithm_of_one_plus,
-    "log": c.logarithm,
-    "log2": lambda z: _by(1 / math.log(2))(c.logarithm(z)),
-    "log10": lambda z: _by(1 / math.log(10))(c.logarithm(z)),
-    "sqrt": _half_angle(0.5),
-    "rsqrt": _half_angle(-0.5),
-    "reciprocal": lambda z: c.quotient((1.0, None), z),
-    "square": lambda z: c.product(z, z),
-    "sgn": sign,
-    "sinh": lambda z: _hyperbolic(z)[:2],
-    "cosh": lambda z: _hyperbolic(z)[2:],
-    "tanh": c.tangent,
-    "sin": _turned_by_i(lambda z: _hyperbolic(z)[:2]),
-    "cos": lambda z: _hyperbolic(_by(1j)(_full(z)))[2:],
-    "tan": _turned_by_i(c.tangent),
-    "sigmoid": lambda z: _each(c.plus, _by(0.5)(c.tangent(_by(0.5)(z))), (0.5, None)),
-    "_conj": _conjugate,
-    "_conj_physical": _conjugate,
-    "conj_physical": _conjugate,
-}
-"""Functions of one complex tensor."""
-
 ALIKE = (
-    *(
-        "clone",
-        "alias",
-        "detach",
-        "lift_fresh",
-        "lift_fresh_copy",
-        "resolve_conj",
-        "resolve_neg",
-        "_neg_view",
-    ),
-    *("expand", "permute", "transpose.int", "t", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims"),
-    *("select.int", "slice.Tensor", "diagonal", "unfold", "unbind.int", "split.Tensor", "split_with_sizes"),
-    *("flip", "roll", "repeat", "tril", "triu", "constant_pad_nd", "select_copy.int", "slice_copy.Tensor"),
-    *("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
-    *(
-        "index.Tensor",
-        "index_select",
-        "gather",
-        "take",
-        "embedding",
-        "index_put",
-        "index_copy",
-        "index_fill.int_Scalar",
-    ),
-    *("scatter.src", "scatter.value", "scatter_add", "slice_scatter", "select_scatter", "diagonal_scatter"),
-    *(
-        "masked_fill.Scalar",
-        "copy",
-        "fill.Scalar",
-        "sum",
-        "sum.dim_IntList",
-        "mean",
-        "mean.dim",
-        "cumsum",
-        "neg",
-    ),
+    *("clone", "alias", "detach", "lift_fresh", "lift_fresh_copy", "resolve_conj", "resolve_neg"),
+    *("_neg_view", "expand", "permute", "transpose.int", "t", "unsqueeze", "squeeze", "squeeze.dim"),
+    *("squeeze.dims", "select.int", "slice.Tensor", "diagonal", "unfold", "unbind.int", "split.Tensor"),
+    *("split_with_sizes", "flip", "roll", "repeat", "tril", "triu", "constant_pad_nd", "select_copy.int"),
+    *("slice_copy.Tensor", "reflection_pad1d", "reflection_pad2d", "replication_pad1d"),
+    *("replication_pad2d", "index.Tensor", "index_select", "gather", "take", "embedding", "index_put"),
+    *("index_copy", "index_fill.int_Scalar", "scatter.src", "scatter.value", "scatter_add"),
+    *("slice_scatter", "select_scatter", "diagonal_scatter", "masked_fill.Scalar", "copy", "fill.Scalar"),
+    *("sum", "sum.dim_IntList", "mean", "mean.dim", "cumsum", "neg"),
 )
 """Ops that do the same to both parts."""
 

@@ -14,6 +14,7 @@ ANY_ORDER = "equal numbers may stand in any order"
 OF_OTHERS = (
     "torch has three formulas, by how many zeros the whole tensor has; ours is the product of all others"
 )
+UNFINISHED = "where it stops, torch leaves the factor as far as it got, and ours is no number"
 ATTENTION = "what a mask hides is left out here, where torch multiplies it by 0"
 
 OTHERWISE: Mapping[str, tuple[str, frozenset[str]]] = {
@@ -22,6 +23,7 @@ OTHERWISE: Mapping[str, tuple[str, frozenset[str]]] = {
         f"nn.functional.{name}": (IN_LANES, frozenset({"nan"}))
         for name in ("celu", "elu", "selu", "hardshrink", "softshrink", "hardswish", "hardtanh", "relu6")
     },
+    "linalg.cholesky_ex": (UNFINISHED, frozenset()),
     "logit": (IN_LANES, frozenset({"nan"})),
     "prod": (OF_OTHERS, frozenset({"nan", "inf", "cotangents"})),
     "masked.prod": (OF_OTHERS, frozenset({"nan", "inf", "cotangents"})),

@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from aicf_mlir.frontend.complex_composites import COMPOSITES
 from aicf_mlir.frontend.complex_parts import Pair
 from aicf_mlir.frontend.complex_rules import rule_for
+from aicf_mlir.frontend.graph_walk import needed_by
 from aicf_mlir.frontend.markers import BACKWARD, GRADIENT
 from aicf_mlir.frontend.refused import Refused
 
@@ -347,12 +348,6 @@ class _Walk:
 
 def _live(graph: Graph) -> set[Node]:
     """The nodes that results depend on, the assertions and the inputs."""
-    live = set[Node]()
     pending = [graph.output_node(), *graph.find_nodes(op="placeholder")]
     pending += [node for node in graph.nodes if "_assert_async" in str(node.target)]
-    while pending:
-        node = pending.pop()
-        if node not in live:
-            live.add(node)
-            pending += node.all_input_nodes
-    return live
+    return needed_by(pending)

@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.cut import CUT
+from aicf_mlir.frontend.graph_walk import needed_by
 from aicf_mlir.frontend.places import VisitedPlace
 from aicf_mlir.frontend.recorder import Recorder, memory_of
 from aicf_mlir.frontend.source import trace_error
@@ -149,15 +150,10 @@ class ExportedStep:
     @cached_property
     def live(self) -> set[Node]:
         """The nodes that the loss, the outputs and the updates depend on, and the assertions."""
-        live, pending = set[Node](), list(self._returned)
+        pending = list(self._returned)
         pending += [node for node in self.program.graph.nodes if str(node.target) in ASSERTIONS]
         pending += [node for update in self.updates for node in (update.placeholder, update.value)]
-        while pending:
-            node = pending.pop()
-            if node not in live:
-                live.add(node)
-                pending += node.all_input_nodes
-        return live
+        return needed_by(pending)
 
     @property
     def inputs(self) -> dict[str, str]:

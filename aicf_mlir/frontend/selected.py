@@ -13,6 +13,8 @@ from typing import Any, Protocol, cast
 
 import torch
 
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.values import is_a
 
 Tensor = torch.Tensor
@@ -40,8 +42,13 @@ class Selected(Tensor):
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Raise: a function has got hold of it that torch calls by itself."""
-        raise NotImplementedError(f"{func} of elements under a mask")
+        """Raise TraceError: a function has got hold of it that torch calls by itself."""
+        location = source.here()
+        raise trace_error(
+            f"the step gives the elements under a mask{quoted(location)} to {func}, which torch calls by itself; compute with"
+            " tensors of one size (torch.where, or a product with the mask)",
+            location,
+        )
 
     def like(self, rows: Tensor) -> Selected:
         """Return the same selection of other rows."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from aicf_mlir.frontend.batched import is_batched
 from aicf_mlir.frontend.selected import Knows, Masks, Selected, places, select, tensors_in
@@ -38,7 +39,7 @@ class Selections:
     ) -> Callable[[], Any] | None:
         """Return what to call in place of a function that selects elements or takes some; None to call the function."""
         if any(type(each) is Selected for each in tensors_in([args, dict(kwargs)])):
-            return lambda: self._of_selected(func, name, args, kwargs, location)
+            return lambda: of_selected(Rules(self.masks, func, name, args, kwargs), location)
         if (
             name == "__setitem__"
             and is_mask(args[1])
@@ -52,22 +53,18 @@ class Selections:
         mask, select = found
         return None if is_batched(mask) or self._known.has_all((mask,)) else select
 
-    def _of_selected(
-        self,
-        func: Callable[..., Any],
-        name: str,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        location: SourceLocation | None,
-    ) -> Any:
-        try:
-            return Rules(self.masks, func, name, args, kwargs).result()
-        except NotByRow as error:
-            raise trace_error(
-                f"the step calls {name.strip('_')} on the elements under a mask{quoted(location)}, whose number it does not"
-                f" know: expected {error}; or compute with tensors of one size (torch.where, or a product with the mask)",
-                location,
-            ) from None
+
+def of_selected(rules: Rules, location: SourceLocation | None) -> Any:
+    """Return what a function gives of selections. Raises TraceError where it has no rule."""
+    try:
+        return rules.result()
+    except NotByRow as error:
+        name = "a torch.autograd.Function" if type(rules.func) is OpOverload else rules.name.strip("_")
+        raise trace_error(
+            f"the step calls {name} on the elements under a mask{quoted(location)}, whose number it does not know:"
+            f" expected {error}; or compute with tensors of one size (torch.where, or a product with the mask)",
+            location,
+        ) from None
 
 
 def selecting(

@@ -25,6 +25,7 @@ from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.shape import MOST_EXACT
 from aicf_mlir.frontend.call import Value
 from aicf_mlir.frontend.emitter import Emitter, tensor_type
+from aicf_mlir.frontend.graph_walk import needed_by
 from aicf_mlir.frontend.importer import name_hint, only_value
 from aicf_mlir.frontend.node_importer import NodeImporter
 from aicf_mlir.frontend.refused import Forbidden, Refused
@@ -93,13 +94,7 @@ class UpdateImporter(NodeImporter):
         return self._function(updates)
 
     def _live(self) -> set[Node]:
-        live, pending = set[Node](), list(self._optimizer.results)
-        while pending:
-            node = pending.pop()
-            if node not in live:
-                live.add(node)
-                pending += node.all_input_nodes
-        return live
+        return needed_by(self._optimizer.results)
 
     def _update(self, target: Node, result: Node) -> tuple[SSAValue, Label]:
         argument, label = self._arguments[target]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,16 @@ from torch import Tensor
 
 Batch = dict[str, Tensor]
 Loss = Callable[[Tensor, Batch], Tensor]
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, *gs: Tensor) -> Tensor:
+        return 2 * gs[0]
 
 
 def written(p: Tensor, b: Batch) -> Tensor:
@@ -143,5 +154,9 @@ REFUSED: dict[str, tuple[Loss, str]] = {
     "integer": (lambda p, b: p.sum() * int(p[b["m"]]), "Python"),
     "another shape": (lambda p, b: p[b["r"]].view(b["y"].sum(), -1).sum(), "first size"),
     "pairs of rows": (lambda p, b: F.cosine_similarity(p[b["r"]], b["t"]).sum(), "selected too"),
+    "a function of its own": (
+        lambda p, b: Twice.apply(p[b["m"]]).sum(),
+        "a torch.autograd.Function on the elements",
+    ),
     "branch": (lambda p, b: p.sum() if p[b["r"]].shape[0] > 1 else p.mean(), "branches"),
 }

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+import torch.nn.functional as F
 from selected_cases import REFUSED, WORKS, Batch, Loss
 from torch import Tensor, nn
 
-from aicf_mlir import TraceError, compile_train_step
+from aicf_mlir import DataError, TraceError, compile_train_step
+from aicf_mlir.frontend.selected import Selected
 
 WEIGHTS = torch.linspace(0.5, 1.5, len(WORKS))
 """Of the cases in the loss: no two gradients can be exchanged."""
@@ -60,7 +64,7 @@ def test_all_cases_are_torchs_whatever_the_mask_is() -> None:
             torch.testing.assert_close(ours, theirs)
 
 
-def step_of(loss: Loss, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, object]:
+def step_of(loss: Loss, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Any]:
     model = model_of(dtype)
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
     return model, compile_train_step(
@@ -73,3 +77,37 @@ def test_what_has_no_rule_is_refused(name: str) -> None:
     loss, text = REFUSED[name]
     with pytest.raises(TraceError, match=text):
         step_of(loss)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
+def test_16_bits_are_summed_in_32(dtype: torch.dtype) -> None:
+    def loss(p: Tensor, b: Batch) -> Tensor:
+        return F.mse_loss(p[b["m"]], b["t"][b["m"]]) + p[b["r"]].std()
+
+    model, step = step_of(loss, dtype)
+    given = batch(0, dtype)
+    wide = loss(model(given["x"]).double(), {**given, "t": given["t"].double()})
+    assert step.train_step(given).item() == pytest.approx(wide.item(), rel=4 * torch.finfo(dtype).eps)
+
+
+def test_an_empty_selection_is_as_in_torch() -> None:
+    def loss(p: Tensor, b: Batch) -> Tensor:
+        return p[b["m"]].sum() + p[b["r"]].mean()
+
+    _, step = step_of(loss)
+    assert step.train_step({**batch(0), "m": torch.zeros(6, 4, dtype=torch.bool)}).isfinite()
+    assert step.train_step({**batch(0), "r": torch.zeros(6, dtype=torch.bool)}).isnan()
+
+
+def test_the_largest_of_none_skips_the_step() -> None:
+    model, step = step_of(lambda p, b: p[b["m"]].max())
+    before = [each.detach().clone() for each in model.parameters()]
+    with pytest.raises(DataError, match="no element is under the mask"):
+        step.train_step({**batch(0), "m": torch.zeros(6, 4, dtype=torch.bool)})
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_what_torch_calls_by_itself_is_refused() -> None:
+    chosen = Selected.of(torch.ones(3), torch.ones(3, dtype=torch.bool), "key")
+    with pytest.raises(TraceError, match="which torch calls by itself"):
+        chosen.add(1)

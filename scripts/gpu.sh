@@ -9,6 +9,7 @@ set -uo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 SITE=${AICF_GPU_SITE:-${XDG_CACHE_HOME:-$HOME/.cache}/aicf-gpu}
 JOBS=$(nproc)
+GPUS=$(nvidia-smi -L | grep -c ^GPU)  # tests and sanitizers use all of them, a measurement the first
 export PYTHONUNBUFFERED=1 CMAKE_BUILD_PARALLEL_LEVEL=$JOBS
 
 usage() {
@@ -33,27 +34,56 @@ build() {
 at_site() { (cd "$SITE" && PYTHONPATH="$SITE" "$@"); }
 
 run_tests() {
-  at_site python3 -m pytest -q --campaign -m "gpu or nvrtc" -n "$((JOBS < 15 ? JOBS : 15))" --tb=short --maxfail=40 -p no:cacheprovider \
+  local workers=$((JOBS < 15 * GPUS ? JOBS : 15 * GPUS))
+  AICF_TEST_GPUS=$GPUS at_site python3 -m pytest -q --campaign -m "gpu or nvrtc" -n "$workers" --tb=short --maxfail=40 -p no:cacheprovider \
     -W default::DeprecationWarning -W default::PendingDeprecationWarning \
     -c "$ROOT/pyproject.toml" --rootdir "$ROOT" "$ROOT/tests/py" || return
   at_site python3 "$ROOT/tests/gpu/generated_kernels.py" || return
   at_site python3 "$ROOT/examples/short_form.py" --device cuda
 }
 
-# compute-sanitizer over the kernels. A canary first: a sanitizer that does not find it is no proof.
+# compute-sanitizer over the kernels, in parts side by side. A canary first: a sanitizer that does not find it is no proof.
 sanitize() {
-  local canary="$SITE/canary" kernels=(python3 "$ROOT/tests/gpu/sanitized_kernels.py")
+  local canary="$SITE/canary" parts=$GPUS n
+  local kernels=(python3 "$ROOT/tests/gpu/sanitized_kernels.py") steps=(python3 "$ROOT/tests/gpu/sanitized_steps.py")
   local generated=(python3 "$ROOT/tests/gpu/generated_kernels.py")
   nvcc -arch=native -lineinfo -o "$canary" "$ROOT/tests/gpu/canary.cu" || return
   must_fire "Invalid __global__ write" memcheck "$canary" memory || return
   must_fire "hazard" racecheck "$canary" race || return
-  clean memcheck "${kernels[@]}" --each 3 || return
-  # What --races leaves out, and why, says tests/py/support/kernel_cases/races.py.
-  clean racecheck "${kernels[@]}" --each 8 --races || return
-  clean memcheck "${generated[@]}" --count 4 --products 3 --runs 2 || return
-  clean racecheck "${generated[@]}" --count 4 --products 5 --runs 2 || return
-  AICF_CUBLASLT=0 AICF_CUDNN=0 clean memcheck python3 "$ROOT/tests/gpu/sanitized_steps.py" || return
-  AICF_CUBLASLT=0 AICF_CUDNN=0 clean racecheck python3 "$ROOT/tests/gpu/sanitized_steps.py"
+  BESIDE=() LOGS=()
+  for ((n = 0; n < parts; ++n)); do
+    beside memcheck "${kernels[@]}" --part "$n" "$parts" --each 3
+    # What --races leaves out, and why, says tests/py/support/kernel_cases/races.py.
+    beside racecheck "${kernels[@]}" --part "$n" "$parts" --each 8 --races
+  done
+  beside memcheck "${generated[@]}" --count 4 --products 3 --runs 2
+  beside racecheck "${generated[@]}" --count 4 --products 5 --runs 2
+  AICF_CUBLASLT=0 AICF_CUDNN=0 beside memcheck "${steps[@]}"
+  AICF_CUBLASLT=0 AICF_CUDNN=0 beside racecheck "${steps[@]}"
+  all_clean
+}
+
+# beside TOOL COMMAND...: the same as `clean`, in the background, on the next GPU.
+beside() {
+  local n=${#BESIDE[@]}
+  LOGS+=("$SITE/sanitize-$n.log")
+  (echo "== $*"; CUDA_VISIBLE_DEVICES=$((n % GPUS)) clean "$@") >"${LOGS[n]}" 2>&1 &
+  BESIDE+=($!)
+}
+
+# Waits for all that runs beside, and prints what it has said, whole where a fault was found.
+all_clean() {
+  local n failed=0
+  for n in "${!BESIDE[@]}"; do
+    if wait "${BESIDE[n]}"; then
+      head -n 1 "${LOGS[n]}"
+      tail -n 2 "${LOGS[n]}"
+    else
+      failed=1
+      cat "${LOGS[n]}"
+    fi
+  done
+  return "$failed"
 }
 
 clean() {

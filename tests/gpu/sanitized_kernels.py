@@ -1,6 +1,6 @@
 """Launches every CUDA kernel on ragged cases, for compute-sanitizer: each operand is one allocation.
 
-    compute-sanitizer --tool memcheck python tests/gpu/sanitized_kernels.py [--each N] [--races] [--only TEXT ...]
+    compute-sanitizer --tool memcheck python tests/gpu/sanitized_kernels.py [--each N] [--part I N] [--races] [--only TEXT ...]
 
 A caching allocator would hide a write past the end of a tensor; here the sanitizer knows every end to the
 byte. What the kernels compute is judged by the kernel tests; this only runs them.
@@ -67,12 +67,17 @@ def main() -> None:
         action="store_true",
         help="without what races.py leaves out, with its reason, for racecheck",
     )
+    parser.add_argument(
+        "--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="kernel I of each N, from 0"
+    )
     arguments = parser.parse_args()
     target = _C.target_of("cuda:0")
     kernels = launches = 0
-    for kernel in _C.kernel_variants():
+    first, parts = arguments.part
+    variants = [kernel for kernel in _C.kernel_variants() if kernel["device"] == "cuda"]
+    for kernel in variants[first::parts]:
         name = kernel["name"]
-        if kernel["device"] != "cuda" or not any(text in name for text in arguments.only):
+        if not any(text in name for text in arguments.only):
             continue
         if any(text in name for text in arguments.without):
             continue

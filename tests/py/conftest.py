@@ -24,6 +24,10 @@ from zlib import crc32
 import pytest
 import torch
 
+if "AICF_TEST_GPUS" in os.environ:  # before CUDA starts: each worker on one of so many GPUs
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(worker % int(os.environ["AICF_TEST_GPUS"]))
+
 from aicf_mlir import _C
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.ir.verify import Verifier

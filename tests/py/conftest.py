@@ -130,6 +130,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     Verifier.WHOLE = is_asked_for(item.config) or crc32(item.nodeid.encode()) % 4 == 0
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name what has failed at once: a campaign may be ended before its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.nodeid} failed:", *report.longreprtext.splitlines()[-3:], sep="\n", flush=True)
+
+
 def pytest_collection_finish() -> None:
     """Have a worker collect young garbage as Python does, and not as other children of tests do."""
     gc.set_threshold(700, 10, 50)  # but for full searches: a tenth of all time was in them

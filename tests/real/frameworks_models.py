@@ -16,9 +16,10 @@ BLOCK = re.compile(r"^## (.*?)\n.*?^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL
 
 
 def ran(block: str) -> dict[str, Any]:
-    """What is there after a block of the page has run."""
+    """What is there after a block of the page has run: on the CPU, as the page says."""
     namespace: dict[str, Any] = {}
-    exec(compile(block, str(PAGE), "exec"), namespace)
+    with torch.device("cpu"):
+        exec(compile(block, str(PAGE), "exec"), namespace)
     return namespace
 
 
@@ -33,12 +34,15 @@ def loss(net: Any, batch: Batch) -> torch.Tensor:
 def accelerate(block: str) -> Work:
     found = ran(block)
     found["step"].close()
-    return Work(found["net"], rows, (found["adamw"],), loss=loss)
+    net, adamw = found["net"].to(torch.get_default_device()), found["adamw"]
+    adamw.load_state_dict(adamw.state_dict())  # its state goes to where the parameters are
+    return Work(net, rows, (adamw,), loss=loss)
 
 
 def lightning(block: str) -> Work:
     module = ran(block)["module"]
     module.step.close()
+    module.net.to(torch.get_default_device())
     return Work(module.net, rows, (torch.optim.AdamW(module.net.parameters(), lr=1e-2),), loss=loss)
 
 
@@ -47,7 +51,7 @@ def trainer(block: str) -> Work:
     found["step"].close()
     ours = found["trainer"]
     return Work(
-        ours.model,
+        ours.model.to(torch.get_default_device()),
         lambda: {"input_ids": torch.randint(32, (4, 8)), "labels": torch.randint(32, (4, 8))},
         (torch.optim.AdamW(ours.model.parameters(), lr=1e-3),),
         loss=lambda model, batch: ours.compute_loss(model, dict(batch)),

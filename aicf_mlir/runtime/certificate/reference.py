@@ -225,7 +225,7 @@ def _wrong_launch(
     for index, launch in enumerate(subject.program.launches):
         op_name = subject.launch_ops[index].op.data
         inputs = [subject.read(place) for place in launch["inputs"]]
-        subject.part([launch]).run(subject.stream)
+        subject.alone(index).run(subject.stream)
         outputs = [subject.read(place) for place in launch["outputs"]]
         place = subject.place_in_own_plan(index)
         if place is None or place >= len(ops):

@@ -106,8 +106,7 @@ def first_difference(subject: Subject) -> Culprit | None:
 
 
 def _prefix_differs(subject: Subject, before: Saved, count: int) -> bool:
-    launches = subject.program.launches[:count]
-    eager, recorded = subject.part(launches), subject.part(launches)
+    eager, recorded = subject.first(count), subject.first(count)
     recorded.capture()
     seen: list[list[bytes]] = []
     for run, poison in (
@@ -180,10 +179,8 @@ def _writer(subject: Subject, start: Saved, arena: str, at: int) -> Culprit | No
     subject.restore(start)
     subject.poison(EAGER_POISON)
     old = subject.arenas[arena].read(at, 1, subject.stream)
-    for index, launch in enumerate(subject.program.launches):
-        alone = launch.copy()
-        alone.update({"after": [], "branch": 0})
-        subject.part([alone]).run(subject.stream)
+    for index in range(len(subject.program.launches)):
+        subject.alone(index).run(subject.stream)
         if subject.arenas[arena].read(at, 1, subject.stream) != old:
             return subject.culprit(index)
     return None

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -22,9 +22,6 @@ from aicf_mlir.ir.roles import UNDEFINED_ROLES
 from aicf_mlir.runtime.certificate.report import Culprit
 from aicf_mlir.runtime.plan_file import PlanFile
 from aicf_mlir.runtime.program import Program, Slot
-
-if TYPE_CHECKING:
-    from aicf_mlir._C import Launch
 
 SlotSpec: TypeAlias = "_C.Slot"
 """The arena, offset in bytes, element type, shape, and strides if the slot is not dense."""
@@ -167,9 +164,15 @@ class Subject:
         """Run `n` steps by the captured graph."""
         self.executor.replay(n, self.stream)
 
-    def part(self, launches: list[Launch]) -> _C.Executor:
-        """Return an executor of some launches over the same memory."""
-        return _C.Executor(self.device, self.arenas, launches)
+    def first(self, count: int) -> _C.Executor:
+        """Return an executor of the first `count` launches over the same memory."""
+        return _C.Executor(self.device, self.arenas, self.program.launches[:count])
+
+    def alone(self, index: int) -> _C.Executor:
+        """Return an executor of one launch over the same memory: it waits for no other."""
+        launch = self.program.launches[index].copy()
+        launch.update({"after": [], "branch": 0})
+        return _C.Executor(self.device, self.arenas, [launch])
 
 
 def layout_of(place: SlotSpec) -> Layout:

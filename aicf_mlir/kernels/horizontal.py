@@ -155,6 +155,8 @@ class HorizontalKernel(Kernel):
         ahead = tuple(n - operand for n in self.ahead if operand <= n < operand + member.operands)
         results = self.results[result : result + member.results]
         if member.kind != "gemm_map":
+            if member.reduced and not given:
+                raise VerifyException(f"{member}: nothing says what it reduces; use a launch of its own")
             domain = given[0].shape if given else results[0].shape
             return Kernel(member.kind, self.target, body, domain, member.reduced, given, results, ahead=ahead)
         if len(given) < 2:

@@ -75,6 +75,8 @@ class HorizontalFusion:
         found = self.selection.generated(op.use)
         if found is None or any(map(is_table, found.body.args)) or isinstance(part := part_of(found), str):
             return 0
+        if found.reduced and not found.operands:
+            return 0  # a member's domain is that of its operands
         self.kernels[op] = found
         return part.blocks if part.blocks <= MOST_BLOCKS else 0
 

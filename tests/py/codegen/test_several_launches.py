@@ -11,6 +11,7 @@ import pytest
 from cuda_on_host import HostKernels
 from generated_cases import GeneratedCase, dense, difference, make, view
 from native_code import bits
+from programs import run_pipeline
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.codegen import nvrtc
@@ -18,9 +19,11 @@ from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.cuda.dependency import all_wait
 from aicf_mlir.codegen.schedule import workspace
 from aicf_mlir.errors import SelectionError
+from aicf_mlir.interpreters import run_function
 from aicf_mlir.ir import formula as F
 from aicf_mlir.kernels.horizontal import HorizontalKernel, Member, joined, members_of, parted, text_of
 from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
+from aicf_mlir.text.parsing import parse_module
 
 
 def each_point(count: int = 1000) -> Kernel:
@@ -226,3 +229,32 @@ def test_compiles_without_spills(element: str) -> None:
     parts = [each_point(), one_row(), short_rows(), columns(), *(product(*size, element) for size in sizes)]
     _, report = nvrtc.compile_with_report(generate(together(parts)).source, "sm_90")
     assert not nvrtc.spills(report)
+
+
+CONSTANT_SUMS = """
+func.func @f(%x: tensor<6x3xf32> {aicf.role = "input", aicf.name = "x"})
+    -> (tensor<3xf32> {aicf.role = "output", aicf.name = "a"}, tensor<6xf32> {aicf.role = "output", aicf.name = "b"},
+        tensor<3xf32> {aicf.role = "output", aicf.name = "c"}) {
+  %one = nn.constant {value = 0.5} : tensor<f32>
+  %ones = nn.broadcast_to %one : (tensor<f32>) -> tensor<6x3xf32>
+  %a = nn.sum %ones {dims = array<i64: 0>} : (tensor<6x3xf32>) -> tensor<3xf32>
+  %b = nn.sum %ones {dims = array<i64: 1>} : (tensor<6x3xf32>) -> tensor<6xf32>
+  %c = nn.sum %x {dims = array<i64: 0>} : (tensor<6x3xf32>) -> tensor<3xf32>
+  func.return %a, %b, %c : tensor<3xf32>, tensor<6xf32>, tensor<3xf32>
+}
+"""
+
+
+def test_sums_of_constants_stay_by_themselves() -> None:
+    """No operand says over how many elements they go: a member would have the shape of its result as its domain."""
+    module = run_pipeline(parse_module(CONSTANT_SUMS), "decompose,lower,fuse{target=sm_90},dce")
+    assert not any(op.name == "kernel.horizontal" for op in module.walk())
+    results = run_function(module, [np.ones((6, 3), np.float32)])
+    assert [list(map(float, result)) for result in results] == [[3.0] * 3, [1.5] * 6, [6.0] * 3]
+    builder = F.Builder(())
+    half = builder.line("arith.constant", (), "f32", 0.5)
+    body = builder.finish([builder.line("scalar.sum", (half,), "f32")])
+    members = (Member("rowwise", 0, 1, reduced=1),)
+    rows = HorizontalKernel("horizontal", "sm_90", body, (), 0, (), (dense("f32", 6),), members=members)
+    with pytest.raises(VerifyException, match="nothing says what it reduces"):
+        rows.verify()

@@ -9,7 +9,7 @@ at once.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, rows, split_rows
@@ -80,7 +80,7 @@ def part_of(kernel: Kernel) -> MemberCode | str:
             if split_rows.parts(kernel, plan) > 1:
                 return "blocks that share rows take two launches"
             if plan.lanes > rows.WARP:
-                plan = replace(plan, lanes=THREADS, chunks=0, ahead=AHEAD)
+                plan = plan.walked(THREADS, AHEAD)
             made = rows.code(kernel, plan)
         case _:
             return f"a {kernel.kind} has more than one part"

@@ -1,4 +1,4 @@
-"""A rowwise kernel: some lanes, a warp or a block have a row, in registers if it fits.
+"""A rowwise kernel: some lanes, a warp or a block have a row, in registers if it fits, else in shared memory if that has room.
 
 Each thread adds its elements from first to last, then lanes add in a butterfly, then warps from first to last: one
 order, which follows from the shapes.
@@ -48,6 +48,10 @@ should leave the room to its results. (Two operands, or more bytes, were slower 
 ROOM = {MOST_THREADS: 24}
 """The registers of a thread for the elements of its row, by threads of a block; the rest are for arithmetic."""
 USUAL_ROOM = 32
+SHARED = {"sm_90": 227 << 10, "sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_75": 64 << 10}
+"""The bytes of shared memory that a block may have; of a processor it is all but what `ASIDE` says."""
+ASIDE = 3 << 10
+"""Bytes beside the strips of a block: what warps exchange, and what the system takes."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,16 @@ class RowSchedule:
     """The vectors that a thread reads before it uses them, if it walks the row."""
     read_once: bool = False
     """True if the operands need not stay in the caches."""
+    strips: tuple[tuple[int, int], ...] = ()
+    """Operands that each thread keeps in shared memory from its first walk over the row to the last, with the byte at which each
+    begins.
+    """
+    shared: int = 0
+    """The bytes of all strips."""
+
+    def walked(self, lanes: int, ahead: int = 4) -> RowSchedule:
+        """The same rows, each walked over by so many lanes once for each pass."""
+        return replace(self, lanes=lanes, chunks=0, ahead=ahead, strips=(), shared=0)
 
     @property
     def threads(self) -> int:
@@ -116,8 +130,26 @@ def schedule(kernel: Kernel) -> RowSchedule:
         if fits and (plan.chunks == 1 or plan.count * plan.lanes >= enough or plan.lanes == MOST_THREADS):
             return replace(plan, read_once=len(read) == 1 and bytes_of(moved) in CROWDED)
         if plan.lanes == MOST_THREADS:
-            return replace(plan, chunks=0)
+            return in_shared(kernel, plan.walked(plan.lanes), read)
         plan = replace(plan, lanes=plan.lanes * 2)
+
+
+def in_shared(kernel: Kernel, plan: RowSchedule, read: Iterable[int]) -> RowSchedule:
+    """The plan of a row that is walked over more than once: what differs from row to row is read from memory once, if there is
+    room. Two blocks of half the threads have a processor if two rows fit.
+    """
+    walks = plan_passes(kernel, hold=False).passes
+    strips: list[tuple[int, int]] = []
+    nbytes = 0
+    for number in read:
+        if sum(number in walk.computed for walk in walks) > 1 and plan.columns[-1].strides[number] == 1:
+            strips.append((number, nbytes))
+            nbytes += -(-plan.vectors * plan.width * size_of(kernel.operands[number].element) // 16) * 16
+    room = SHARED.get(kernel.target, 0)
+    if not strips or nbytes + ASIDE > room:
+        return plan
+    lanes = MOST_THREADS // 2 if 2 * (nbytes + ASIDE) <= room else MOST_THREADS
+    return replace(plan, lanes=lanes, strips=tuple(strips), shared=nbytes)
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
@@ -146,7 +178,7 @@ def code(kernel: Kernel, plan: RowSchedule) -> Code:
     with text.block(signature(kernel, kernel.id, plan.threads)):
         RowWriter(kernel, plan, text).write()
     blocks = -(-plan.count // plan.rows_per_block)
-    return Code(str(text), (Phase(kernel.id, blocks, threads=plan.threads),))
+    return Code(str(text), (Phase(kernel.id, blocks, threads=plan.threads, shared=plan.shared),))
 
 
 class RowWriter:
@@ -165,12 +197,19 @@ class RowWriter:
         ]
         self.span = ("lane", f"{plan.vectors}u")
         self.first_row = ""
+        self.strips: set[int] = set()
+        """Those that a walk has filled."""
         self.live = plan.lanes < WARP and plan.count % plan.rows_per_block != 0
 
     def write(self) -> None:
         """Write the statements of the function."""
         text = self.text
         begin(text)
+        if self.plan.strips:
+            text.add("extern __shared__ __align__(16) unsigned char shared[];")
+        for number, start in self.plan.strips:
+            vector = f"Vec<{self._stored(number)}, {self._neighbours(number)}>"
+            text.add(f"{vector}* const strip{number} = reinterpret_cast<{vector}*>(shared + {start});")
         self._one_row()
 
     def _one_row(self) -> None:
@@ -221,7 +260,8 @@ class RowWriter:
         return row
 
     def _fetch(self, place: Coordinates, operand: int, target: str) -> None:
-        how = "once" if self.plan.read_once and operand in self.early else ""
+        alone = (self.plan.read_once and operand in self.early) or operand in dict(self.plan.strips)
+        how = "once" if alone else ""
         fetch(self.text, self.kernel, place, operand, self.plan.width, target, self.bases[operand], how)
 
     def _arrays(self) -> None:
@@ -281,7 +321,13 @@ class RowWriter:
             target = f"x{operand}" + ("[k]" if operand in kept else "")
             if operand not in kept:
                 text.add(f"Vec<{self._stored(operand)}, {self._neighbours(operand)}> {target};")
+            if operand in self.strips:
+                text.add(f"{target} = strip{operand}[c];")
+                continue
             self._fetch(place, operand, target)
+            if operand in dict(self.plan.strips):  # no other thread reads it
+                text.add(f"strip{operand}[c] = {target};")
+                self.strips.add(operand)
         for result in item.written:
             text.add(f"Vec<{STORED[kernel.results[result].element]}, {plan.width}> y{result};")
         with text.each("j", plan.width):

@@ -70,7 +70,7 @@ def schedule(kernel: Kernel) -> tuple[Together, WalkSchedule] | None:
     both = together(kernel)
     if not elements(kernel.domain) or not all(both.rows.wide[value] for value in both.fed):
         return None
-    row = replace(of_rows(both.rows), read_once=False, lanes=1)
+    row = replace(of_rows(both.rows).walked(1), read_once=False)
     while row.lanes < min(row.vectors, WARP):
         row = replace(row, lanes=row.lanes * 2)
     if not row.columns or row.lanes < LEAST_LANES:

@@ -6,8 +6,6 @@ on the way. The number of blocks follows from the shapes.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aicf_mlir.codegen.cuda.access import Coordinates, signature
 from aicf_mlir.codegen.cuda.columns import places, reductions
 from aicf_mlir.codegen.cuda.passes import Walk
@@ -48,10 +46,10 @@ def code(kernel: Kernel, plan: RowSchedule) -> Code:
     count = parts(kernel, plan)
     text = Text()
     first, second = f"{kernel.id}_parts", f"{kernel.id}_rows"
-    split = replace(plan, lanes=SHARED_BY, chunks=0)
+    split = plan.walked(SHARED_BY)
     with text.block(signature(kernel, first, split.threads)):
         PartWriter(kernel, split, text, count).write()
-    warps = replace(plan, lanes=WARP, chunks=0)
+    warps = plan.walked(WARP)
     with text.block(signature(kernel, second, warps.threads)):
         SumWriter(kernel, warps, text, count).write()
     return Code(

@@ -77,7 +77,14 @@ class HostKernels:
         header = Path(__file__).with_name("cuda_on_host.h").read_text()
         parts = [header]
         for kernel in {kernel.id: kernel for kernel in kernels}.values():
-            source = on_host(self.codes[kernel.id].source) + _launcher(kernel, self.codes[kernel.id])
+            code = self.codes[kernel.id]
+            most = max(phase.shared for phase in code.phases)
+            source = on_host(code.source) + _launcher(kernel, code)
+            source = re.sub(
+                r"extern __shared__ __align__\((\d+)\) (.* shared)\[\];",
+                rf"alignas(\1) static \2[{most}];",
+                source,
+            )
             parts.append(f"namespace in_{kernel.id} {{\n{source}}}\n")
         self.library = compiled("\n".join(parts), folder, flags)
 

@@ -324,20 +324,10 @@ def special_cases(target: str = "sm_90") -> Iterator[GeneratedCase]:
             "map", target, F.trace(["f32"], lambda a: a), (12, 13), 0, (full,), (dense(element, 12, 13),)
         )
         yield make(f"specials stored as {element}", stored, rng, [x.reshape(-1)])
-    yield make(
-        "specials of rows",
-        Kernel(
-            "rowwise",
-            target,
-            F.trace(["f32"], lambda a: [F.row_max(a), F.row_min(a), F.row_sum(a), a.equal(F.row_max(a))]),
-            (13, 12),
-            1,
-            (Tensor("f32", (13, 12), (1, 13)),),
-            (dense("f32", 13), dense("f32", 13), dense("f32", 13), dense("i1", 13, 12)),
-        ),
-        rng,
-        [x.reshape(-1)],
-    )
+    body = F.trace(["f32"], lambda a: [F.row_max(a), F.row_min(a), F.row_sum(a), a.equal(F.row_max(a))])
+    given, kept = Tensor("f32", (13, 12), (1, 13)), dense("f32", 13)
+    rows = Kernel("rowwise", target, body, (13, 12), 1, (given,), (kept, kept, kept, dense("i1", 13, 12)))
+    yield make("specials of rows", rows, rng, [x.reshape(-1)])
     many = dense("i64", 50)
     one, two = rng.integers(-(2**62), 2**62, 50), rng.integers(-4, 5, 50)
     yield make(
@@ -386,5 +376,20 @@ def long_row_cases(target: str) -> Iterator[GeneratedCase]:
                 (dense(first, *shape), Tensor(second, shape, tuple(reversed(dense_strides(shape[::-1]))))),
                 (dense("f32", *kept), dense(first, *shape), dense("f32", *kept), dense("i1", *shape)),
             ),
+            rng,
+        )
+
+    def weights(*given: F.Scalar) -> list[F.Scalar]:
+        each = F.exp(sum(given) - F.row_max(sum(given)))
+        return [each / F.row_sum(each), F.log(F.row_sum(each))]
+
+    # More than registers hold: in shared memory, two blocks or one to a processor, or walked over again.
+    wide = {50304: "bf16", 50257: "f16", 40004: "f32", 80000: "f32", 24000: "f32 f32", 30000: "bf16 f32"}
+    for number, (size, elements) in enumerate(wide.items()):
+        rng, given = np.random.default_rng((7, number)), [dense(x, 3, size) for x in elements.split()]
+        body, results = F.trace(["f32"] * len(given), weights), (given[0], dense("f32", 3))
+        yield make(
+            f"wide rows of {elements}, {size}",
+            Kernel("rowwise", target, body, (3, size), 1, tuple(given), results),
             rng,
         )

@@ -63,7 +63,12 @@ PLANS = BODIES | {"builtin", "plan"}
 
 STAGES: tuple[Stage, ...] = (
     Stage("nn", ("canonicalize", "cse", "dce"), BODY, "the model and its loss, as traced"),
-    Stage("grad", ("autodiff", "accumulate?"), BODY, "with the gradient of the loss"),
+    Stage(
+        "grad",
+        ("merge-products{target=$target}", "autodiff", "accumulate?"),
+        BODY,
+        "with the gradient of the loss",
+    ),
     Stage(
         "step",
         (

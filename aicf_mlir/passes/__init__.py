@@ -13,6 +13,7 @@ from collections.abc import Callable
 from xdsl.passes import ModulePass
 
 FLAGS = (
+    "merge-products",
     "autodiff",
     "accumulate",
     "check-finite",

@@ -295,7 +295,7 @@ class Backward:
     def add(self, value: SSAValue, cotangent: SSAValue, builder: Builder) -> None:
         """Add one more part of the cotangent of `value`."""
         if (partial := self.cotangents.get(value)) is not None:
-            cotangent = builder.insert(nn.AddOp(partial, cotangent)).result
+            cotangent = nn.sum_of_parts(builder, partial, cotangent)
         self.cotangents[value] = cotangent
 
     def arriving(self, result: SSAValue, builder: Builder) -> SSAValue:

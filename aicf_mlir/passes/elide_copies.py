@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -156,19 +156,19 @@ class CopyElision:
             if not isinstance(copy, kernel.CopyOp) or not is_move(copy) or not value.has_one_use():
                 continue
             found = writer_of(copy)
-            if found is not None and found[0].has_one_use():
+            if found is not None and found[0].has_one_use() and isinstance(found[0].op, KernelOp):
                 parts.setdefault(found[0].op, []).append((value, *found[:2]))
         for writer, own in parts.items():
             assert isinstance(writer, KernelOp)
             written = {value for value, _, _ in own}
-            places = sorted((place for _, _, place in own), key=lambda place: place.offset)
+            places = [place for _, _, place in own]
             used = any(kernel.block_of(value) is join.output for value in (*writer.operands, *writer.results))
-            interleave = any(left.end > right.offset for left, right in pairwise(places))
+            meet = not all(disjoint(*pair) for pair in combinations(places, 2))
             others = [value for value in join.inputs if value not in written]
             types: dict[SSAValue, AnyTensor] = {
                 result: with_layout(tensor_type(result), place) for _, result, place in own
             }
-            if len(own) < 2 or used or interleave or not all(apart(place, others) for place in places):
+            if len(own) < 2 or used or meet or not all(apart(place, others) for place in places):
                 continue
             if self.reason(writer, types):
                 continue  # some may do, one by one
@@ -191,52 +191,71 @@ class CopyElision:
         if found is None:
             return
         value, place, first = found
-        writer = value.op
-        assert isinstance(writer, KernelOp)
-        type_ = with_layout(tensor_type(value), place)
-        if reason := self.reason(writer, {value: type_}):
-            remark(copy, f"moves a result of {writer.name}: {reason}", (writer, "the launch"))
-            return
-        readers = [use.operation for use in value.uses if use.operation is not first]
-        if join is not None and meet_in(join.output, place, writer, readers):
-            remark(
-                copy,
-                f"moves a result of {writer.name}: one launch would use two parts of the result",
-            )
-            return
-        if join is not None and not apart(place, [each for each in join.inputs if each is not result]):
-            remark(
-                copy, f"moves a result of {writer.name}: its place is not certainly apart from other parts"
-            )
-            return
-        if not all(isinstance(op, KernelOp) and not self.reason(op, {value: type_}) for op in readers):
-            remark(
-                copy,
-                f"moves a result of {writer.name}, which others read",
-                *((op, "a reader") for op in readers),
-            )
-            return
-        part = Rewriter.replace_value_with_new_type(value, type_)
-        if join is not None:
-            use = next(iter(result.uses))
-            use.operation.operands[use.index] = part
+        if isinstance(value.op, kernel.JoinOp):
+            parts = [(part, place.then(layout_of(tensor_type(part)))) for part in value.op.inputs]
+            first = value.op
         else:
-            whole = kernel.JoinOp.build_op([part], [result.type])
-            whole.location = copy.location
-            whole.output.name_hint = result.name_hint
-            self.function.body.block.insert_op_before(whole, copy)
-            result.replace_all_uses_with(whole.output)
+            parts = [(value, place)]
+        moved: dict[SSAValue, Layout] = {}
+        for part, there in parts:
+            if there is None or not isinstance(part, OpResult):
+                remark(copy, "moves parts of a join, whose places no strides express")
+                return
+            moved[part] = there
+        if reason := self.stays(copy, moved, first):
+            remark(copy, f"moves {reason}")
+            return
+        written = [
+            Rewriter.replace_value_with_new_type(part, with_layout(tensor_type(part), there))
+            for part, there in moved.items()
+        ]
+        if join is None:
+            old = result
+        else:
+            old = join.output
+            written = [each for value in join.inputs for each in (written if value is result else [value])]
+        whole = kernel.JoinOp.build_op(written, [old.type])
+        whole.location = copy.location
+        whole.output.name_hint = old.name_hint
+        self.function.body.block.insert_op_before(whole, copy if join is None else join)
+        old.replace_all_uses_with(whole.output)
+        if join is not None:
+            join.detach()
+            join.erase()
         erase_way(copy)
+        if isinstance(first, kernel.JoinOp) and first.parent is not None and first.output.first_use is None:
+            first.detach()
+            first.erase()
+
+    def stays(self, copy: KernelOp, moved: Mapping[SSAValue, Layout], first: Operation) -> str:
+        """The reason why the launches that make `moved` cannot write them to these places; empty if they can."""
+        join = kernel.join_of(copy.results[0])
+        types = {part: with_layout(tensor_type(part), place) for part, place in moved.items()}
+        for part, place in moved.items():
+            writer = part.owner
+            assert isinstance(writer, KernelOp)
+            name = f"a result of {writer.name}"
+            if reason := self.reason(writer, types):
+                return f"{name}: {reason}"
+            readers = [use.operation for use in part.uses if use.operation is not first]
+            if join is not None and meet_in(join.output, place, writer, readers):
+                return f"{name}: one launch would use two parts of the result"
+            if join is not None and not apart(
+                place, [each for each in join.inputs if each is not copy.results[0]]
+            ):
+                return f"{name}: its place is not certainly apart from other parts"
+            if not all(isinstance(op, KernelOp) and not self.reason(op, types) for op in readers):
+                return f"{name}, which others read"
+        return ""
 
 
 def meet_in(block: SSAValue, place: Layout, writer: Operation, readers: Sequence[Operation]) -> bool:
-    """True if a launch would use two parts of `block` whose bytes interleave, one of them to write.
+    """True if a launch would use two parts of `block` that may have an element in common, one of them to write.
 
-    Kernels are queried in bytes, not in elements. `place` is the memory that `writer` writes.
+    `place` is the memory that `writer` writes.
     """
     touched = [value for value in (*writer.operands, *writer.results) if kernel.block_of(value) is block]
-    used = [layout_of(tensor_type(value)) for value in touched]
-    meets = any(part.offset < place.end and place.offset < part.end for part in used)
+    meets = not all(disjoint(layout_of(tensor_type(value)), place) for value in touched)
     return meets or any(kernel.block_of(result) is block for op in readers for result in op.results)
 
 
@@ -246,9 +265,10 @@ def apart(place: Layout, parts: Sequence[SSAValue]) -> bool:
 
 
 def writer_of(copy: KernelOp) -> tuple[OpResult, Layout, Operation] | None:
-    """The launch result that `copy` moves, the layout it would need to be in place at once, and its first move.
+    """What `copy` moves, the layout it would need to be in place at once, and its first move.
 
-    None if the moves between leave elements out, or repeat some, or something else reads a value between.
+    That is the result of a launch, or of a join that nothing else reads. None if the moves between leave elements out, or repeat
+    some, or something else reads a value between.
     """
     place: Layout | None = layout_of(tensor_type(copy.results[0]))
     move: Operation = copy
@@ -269,9 +289,11 @@ def writer_of(copy: KernelOp) -> tuple[OpResult, Layout, Operation] | None:
         if not value.has_one_use():
             return None
         move = value.owner
-    if not isinstance(value, OpResult) or not isinstance(value.op, KernelOp) or shares_block(value.type):
+    if not isinstance(value, OpResult) or shares_block(value.type):
         return None
-    return value, place, move
+    if isinstance(value.op, kernel.JoinOp):
+        return (value, place, move) if value.has_one_use() else None
+    return (value, place, move) if isinstance(value.op, KernelOp) else None
 
 
 @dataclass(frozen=True)

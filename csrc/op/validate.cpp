@@ -156,6 +156,48 @@ Status check_use(const OpDesc& op) {
   return check_op(op);
 }
 
+namespace {
+
+// The bytes from the first element on that `t` touches of each `pitch` bytes; 0 if it does not lie in such rows.
+size_t width_in(const TensorDesc& t, size_t pitch) {
+  const size_t size = dtype_size(t.dtype);
+  size_t width = size;
+  for (int i = 0; i < t.rank; ++i) {
+    if (t.shape[i] == 1) continue;
+    if (t.strides[i] < 0) return 0;
+    const size_t stride = static_cast<size_t>(t.strides[i]) * size;
+    if (stride % pitch == 0)
+      continue;
+    else if (stride > pitch)
+      return 0;
+    width += static_cast<size_t>(t.shape[i] - 1) * stride;
+  }
+  return width <= pitch ? width : 0;
+}
+
+// Whether two tensors have different columns of rows of one pitch, as the parts of a projection have.
+bool in_different_columns(const TensorDesc& a, const TensorDesc& b) {
+  for (const TensorDesc* t : {&a, &b})
+    for (int i = 0; i < t->rank; ++i) {
+      if (t->shape[i] == 1 || t->strides[i] <= 0) continue;
+      const size_t pitch = static_cast<size_t>(t->strides[i]) * dtype_size(t->dtype);
+      const size_t left = width_in(a, pitch), right = width_in(b, pitch);
+      if (!left || !right) continue;
+      const size_t apart =
+          address(b.data) >= address(a.data)
+              ? (address(b.data) - address(a.data)) % pitch
+              : (pitch - (address(a.data) - address(b.data)) % pitch) % pitch;  // from a's column to b's
+      if (left <= apart && apart + right <= pitch) return true;
+    }
+  return false;
+}
+
+bool may_meet(const TensorDesc& a, const TensorDesc& b) {
+  return overlaps(a.data, a.span_bytes(), b.data, b.span_bytes()) && !in_different_columns(a, b);
+}
+
+}  // namespace
+
 Status check_aliasing(const OpDesc& op) {
   return check_aliasing(op, [&op](size_t out, size_t in) { return may_alias(op, out, in); });
 }
@@ -165,12 +207,12 @@ Status check_aliasing(const OpDesc& op, const std::function<bool(size_t out, siz
     const TensorDesc& o = op.outputs[out];
     const std::string name = "output " + std::to_string(out);
     for (size_t other = out + 1; other < op.outputs.size(); ++other)
-      if (overlaps(o.data, o.span_bytes(), op.outputs[other].data, op.outputs[other].span_bytes()))
+      if (may_meet(o, op.outputs[other]))
         return Status::invalid(name + " overlaps output " + std::to_string(other) +
                                "; give each its own memory");
     for (size_t in = 0; in < op.inputs.size(); ++in) {
       const TensorDesc& i = op.inputs[in];
-      if (!overlaps(o.data, o.span_bytes(), i.data, i.span_bytes())) continue;
+      if (!may_meet(o, i)) continue;
       if (!same_place(o, i))
         return Status::invalid(name + " overlaps input " + std::to_string(in) +
                                " in part; give it its own memory");

@@ -11,6 +11,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import Canonicalized, NNOp, ValueOp
+from aicf_mlir.dialects.nn.pointwise import AddOp
 from aicf_mlir.dialects.nn.shape import ConstantOp
 from aicf_mlir.ir.expect import Value, expect_rank, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, DifferentiableInterface
@@ -18,7 +19,7 @@ from aicf_mlir.ir.layouts import Layout, dense_strides
 from aicf_mlir.ir.properties import ints_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
-__all__ = ["ConcatOp", "SplitOp"]
+__all__ = ["ConcatOp", "SplitOp", "sum_of_parts"]
 
 
 def layouts_along(shape: Sequence[int], dim: int, sizes: Sequence[int]) -> Iterator[Layout]:
@@ -140,3 +141,42 @@ def concat_type(inputs: Sequence[Value], dim: int) -> AnyTensor:
             )
         size += own[dim]
     return with_shape(inputs[0], (*shape[:dim], size, *shape[dim + 1 :]))
+
+
+def sum_of_parts(builder: Builder, left: SSAValue, right: SSAValue) -> SSAValue:
+    """The sum of two gradients of one value: joined where each has zeros where the other has parts, as those of slices have.
+
+    So the gradients of all steps of a sequence are written once each, and not as often as there are steps. The sign of a zero may
+    be another than that of the sum.
+    """
+    a, b = left.owner, right.owner
+    if isinstance(a, ConcatOp) and isinstance(b, ConcatOp) and a.dim == b.dim:
+        dim, end, inputs = a.dim.value.data, 0, list[SSAValue]()
+        for start, part in sorted((*_parts(a), *_parts(b)), key=lambda found: found[0]):
+            if start < end:
+                break
+            inputs += [*_zeros(builder, part, dim, start - end), part]
+            end = start + shape_of(part)[dim]
+        else:
+            size = shape_of(left)[dim]
+            inputs += _zeros(builder, left, dim, size - end)
+            return builder.insert(ConcatOp(inputs, dim)).result
+    return builder.insert(AddOp(left, right)).result
+
+
+def _parts(op: ConcatOp) -> Iterator[tuple[int, SSAValue]]:
+    """The operands that are not zero, and have elements, each with its place."""
+    start, dim = 0, op.dim.value.data
+    for part in op.inputs:
+        size = shape_of(part)[dim]
+        zero = isinstance(part.owner, ConstantOp) and part.owner.value.value.data == 0.0
+        if size and not zero:
+            yield start, part
+        start += size
+
+
+def _zeros(builder: Builder, like: SSAValue, dim: int, size: int) -> list[SSAValue]:
+    """Zeros for a gap of this size, if there is one."""
+    shape = shape_of(like)
+    type_ = with_shape(like, (*shape[:dim], size, *shape[dim + 1 :]))
+    return [builder.insert(ConstantOp(0.0, type_)).result] if size else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import takewhile
 from math import prod
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,7 +18,7 @@ from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry
-from aicf_mlir.ir.layouts import Layout, WrittenLayouts
+from aicf_mlir.ir.layouts import Layout, WrittenLayouts, disjoint
 from aicf_mlir.ir.registry import Use
 from aicf_mlir.ir.roles import READ_ONLY_ROLES, RETURNED_ROLES, UNDEFINED_ROLES, UPDATED_ROLES
 
@@ -94,14 +94,21 @@ def check_overlap(
     """Check that outputs and workspace have no byte in common with anything, except if the op works in place."""
     names = [*launch.writes, *([] if launch.scratch is None else [launch.scratch])]
     written = sorted((memory[name], index) for index, name in enumerate(names))
-    for (left, i), (right, j) in pairwise(written):
-        if left.overlaps(right):
-            refuse(launch, f"@{launch.symbol} writes @{names[i]} and @{names[j]}, which overlap in memory")
+    interleave = False
+    for at, (left, i) in enumerate(written):
+        for _, j in takewhile(lambda entry, left=left: left.overlaps(entry[0]), written[at + 1 :]):
+            if not _interleave(slots[names[i]], slots[names[j]]):
+                refuse(
+                    launch, f"@{launch.symbol} writes @{names[i]} and @{names[j]}, which overlap in memory"
+                )
+            interleave = True
     in_place: frozenset[tuple[int, int]] | None = None
     for index, source in enumerate(launch.reads):
-        for output in _overlapping(written, memory[source]):
-            in_place = selection.in_place(use) if in_place is None else in_place
+        for output in _overlapping(written, memory[source], interleave):
             target = names[output]
+            if _interleave(slots[source], slots[target]):
+                continue
+            in_place = selection.in_place(use) if in_place is None else in_place
             same = memory[source] == memory[target] and slots[source].layout == slots[target].layout
             if not same or (output, index) not in in_place:
                 refuse(
@@ -111,10 +118,17 @@ def check_overlap(
                 )
 
 
-def _overlapping(written: Sequence[tuple[Range, int]], source: Range) -> Iterator[int]:
-    """The outputs that have a byte in common with `source`; `written` is sorted and disjoint."""
+def _interleave(left: SlotOp, right: SlotOp) -> bool:
+    """True if two slots are parts of one that have no element in common."""
+    if left.root != right.root or left.layout is None or right.layout is None:
+        return False
+    return left.spec[0] == right.spec[0] and disjoint(left.layout, right.layout)
+
+
+def _overlapping(written: Sequence[tuple[Range, int]], source: Range, interleave: bool) -> Iterator[int]:
+    """The outputs that have a byte in common with `source`; `written` is sorted, and disjoint unless some `interleave`."""
     first = bisect_left(written, (source.space, source.begin), key=lambda entry: entry[0][:2])
-    for at in range(max(first - 1, 0), len(written)):
+    for at in range(0 if interleave else max(first - 1, 0), len(written)):
         memory, output = written[at]
         if memory[:2] >= (source.space, source.end):
             return

@@ -9,14 +9,20 @@ already.
 from __future__ import annotations
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block, Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.kernel_op import tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.ir.element_types import byte_size
+from aicf_mlir.ir.layouts import Layout
+from aicf_mlir.ir.layouts import layout_of as of_type
+from aicf_mlir.ir.tensor_op import tensor_type
 from aicf_mlir.kernels.segments import steps_of
 from aicf_mlir.passes.fuse.loops.emit import erase_unread
 from aicf_mlir.passes.fuse.loops.members import LoopMember, member_of
 from aicf_mlir.passes.fuse.segments import (
+    VECTOR,
     Kind,
     SegmentFusion,
     bytes_of,
@@ -50,15 +56,26 @@ def is_of_arguments(member: LoopMember) -> bool:
 
 
 def is_part(op: Operation) -> bool:
-    """True if a result of `op` is only copied to its place in a join, where `elide-copies` has its launch write it."""
+    """True if a result of `op` is only copied to a place in a join that a launch of many maps cannot write: with gaps, or where
+    no vector begins. `elide-copies` has a launch of its own write it there.
+    """
     for result in op.results:
-        chain = list(result.uses)
-        while len(chain) == 1 and isinstance(chain[0].operation, kernel.ReshapeOp):
-            chain = list(chain[0].operation.output.uses)
-        copy = chain[0].operation if len(chain) == 1 else None
-        if isinstance(copy, kernel.CopyOp) and kernel.join_of(copy.results[0]) is not None:
-            return True
+        copy = copy_of(result)
+        if copy is not None and kernel.join_of(copy.results[0]) is not None:
+            layout, element = of_type(tensor_type(copy.results[0])), tensor_spec(copy.results[0])[0]
+            has_gaps = layout.significant != Layout.dense(layout.shape).significant
+            if has_gaps or byte_size(element, (layout.offset,)) % VECTOR:
+                return True
     return False
+
+
+def copy_of(result: SSAValue) -> kernel.CopyOp | None:
+    """The copy that alone reads a result, through reshapes; None if there is another reader."""
+    chain = list(result.uses)
+    while len(chain) == 1 and isinstance(chain[0].operation, kernel.ReshapeOp):
+        chain = list(chain[0].operation.output.uses)
+    copy = chain[0].operation if len(chain) == 1 else None
+    return copy if isinstance(copy, kernel.CopyOp) else None
 
 
 def free(fusion: SegmentFusion, members: list[LoopMember], most: int) -> list[LoopMember]:
@@ -81,10 +98,14 @@ def free(fusion: SegmentFusion, members: list[LoopMember], most: int) -> list[Lo
 
 
 def is_read_behind(fusion: SegmentFusion, op: Operation, place: int) -> bool:
-    """True if all results of `op` are read at this place or after it."""
-    return all(
-        any(fusion.position[reader] >= place for reader in readers_of(result)) for result in op.results
-    )
+    """True if all results of `op` are read at this place or after it, those of a part of a join with the whole."""
+    for result in op.results:
+        copy = copy_of(result)
+        join = None if copy is None else kernel.join_of(copy.results[0])
+        read = result if join is None else join.output
+        if not any(fusion.position[reader] >= place for reader in readers_of(read)):
+            return False
+    return True
 
 
 def alike(members: list[LoopMember]) -> list[LoopMember]:

@@ -101,3 +101,25 @@ func.func @parts_of_one_launch(%p: tensor<4x3xf32>, %q: tensor<5xf32>) -> tensor
   %both = kernel.join %2, %3 : (tensor<1xf32, strided<[1]>>, tensor<1xf32, strided<[1], offset: 1>>) -> tensor<2xf32>
   func.return %both : tensor<2xf32>
 }
+
+// -----
+
+// The parts of a join that is a part of another join are written where the outer one has them.
+// CHECK-LABEL: func.func @nested
+// CHECK:         %left = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32, strided<[7, 1]>>
+// CHECK-NEXT:    %right = kernel.gemm a(%x) b(%v) : (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32, strided<[7, 1], offset: 2>>
+// CHECK-NEXT:    %other = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32, strided<[7, 1], offset: 5>>
+// CHECK-NEXT:    %all = kernel.join %left, %right, %other
+// CHECK:         func.return %all
+func.func @nested(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %v: tensor<8x3xf32>) -> tensor<4x7xf32> {
+  %left = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+  %right = kernel.gemm a(%x) b(%v) : (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32>
+  %0 = kernel.copy x(%left) : (tensor<4x2xf32>) -> tensor<4x2xf32, strided<[5, 1]>>
+  %1 = kernel.copy x(%right) : (tensor<4x3xf32>) -> tensor<4x3xf32, strided<[5, 1], offset: 2>>
+  %both = kernel.join %0, %1 : (tensor<4x2xf32, strided<[5, 1]>>, tensor<4x3xf32, strided<[5, 1], offset: 2>>) -> tensor<4x5xf32>
+  %2 = kernel.copy x(%both) : (tensor<4x5xf32>) -> tensor<4x5xf32, strided<[7, 1]>>
+  %other = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+  %3 = kernel.copy x(%other) : (tensor<4x2xf32>) -> tensor<4x2xf32, strided<[7, 1], offset: 5>>
+  %all = kernel.join %2, %3 : (tensor<4x5xf32, strided<[7, 1]>>, tensor<4x2xf32, strided<[7, 1], offset: 5>>) -> tensor<4x7xf32>
+  func.return %all : tensor<4x7xf32>
+}

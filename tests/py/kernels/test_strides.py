@@ -132,17 +132,31 @@ def test_a_dense_operand_is_refused_with_what_the_op_takes() -> None:
 # ---- memory of two operands ----
 
 
-def test_refuses_operands_whose_spans_overlap() -> None:
+def test_refuses_operands_whose_elements_may_meet() -> None:
     block = zeros(8, 8)
-    with pytest.raises(KernelError, match=r"output 0 overlaps input 0 in part"):
-        op_call(OpKind.Copy, [block[:, :4]], [block[:, 4:]])
+    for left, right in ((block[:, :5], block[:, 3:]), (block[1:, 2:], block[:7, :]), (block[::2], block[:4])):
+        with pytest.raises(KernelError, match=r"output 0 overlaps input 0 in part"):
+            op_call(OpKind.Copy, [left[:, :4]], [right[:, :4]])
     with pytest.raises(KernelError, match=r"output 0 overlaps input 0 in part"):
         op_call(OpKind.Copy, [block], [block.T])
     with pytest.raises(KernelError, match=r"output 0 is the memory of input 0, and copy cannot run in place"):
         op_call(OpKind.Copy, [block[:4, :4]], [block[:4, :4]])
     a = zeros(4, 4)
     with pytest.raises(KernelError, match=r"output 0 overlaps output 1"):
-        op_call(OpKind.GemmEpilogue, {"a": a, "b": a}, {"out": block[:4, :4], "pre": block[:4, 4:]})
+        op_call(OpKind.GemmEpilogue, {"a": a, "b": a}, {"out": block[:4, :4], "pre": block[:4, 3:7]})
+
+
+def test_operands_may_be_different_columns_of_one_block() -> None:
+    block = np.arange(64, dtype=np.float32).reshape(8, 8)
+    want = np.concatenate([block[:, :4]] * 2, 1)
+    op_call(OpKind.Copy, [block[:, :4]], [block[:, 4:]])
+    assert np.array_equal(block, want)
+    a, block = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4), np.zeros((4, 8), np.float32)
+    op_call(
+        OpKind.GemmEpilogue, {"a": a, "b": a}, {"out": block[:, 4:], "pre": block[:, :4]}, {"act": "relu"}
+    )
+    np.testing.assert_allclose(block[:, :4], a @ a, rtol=1e-6, atol=1e-6)
+    assert np.array_equal(block[:, 4:], np.maximum(block[:, :4], 0))
 
 
 def test_in_place_needs_the_same_layout() -> None:
@@ -203,7 +217,7 @@ END = ("temp", 2048, *TALL)
         (("temp", 0, *TALL, (1,)), END, r"input 0: strides: expected one for each of 2 dimensions, got 1"),
         (("temp", 2, *TALL, (16, 1)), END, r"input 0: misaligned"),
         (("temp", 0, *TALL), ("temp", 1024, *TALL, (0, 1)), r"output 0: a result needs a place for each"),
-        (("temp", 2040, *TALL, (16, 1)), END, r"output 0 overlaps input 0 in part"),
+        (("temp", 2044, *TALL, (16, 1)), END, r"output 0 overlaps input 0 in part"),
     ],
 )
 def test_refuses_slots_that_cannot_be(x: Any, y: Any, message: str) -> None:

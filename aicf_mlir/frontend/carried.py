@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Any, cast
 
@@ -30,6 +30,7 @@ from aicf_mlir.ir.locations import SourceLocation
 
 FLAGS = (bool, str, type(None), int, float)
 Members = tuple[Any, ...]
+Key = tuple[str, int, Any]
 FAR = 1_000_000_000
 """The amount added to a number that a step counts, to see if it matters later."""
 
@@ -77,24 +78,25 @@ def put_back(places: Sequence[VisitedPlace]) -> None:
     """Restore the first content of each place."""
     for place in reversed(places):
         if place.is_left:
-            _set(place, place.first)
+            set_content(place, place.first)
 
 
 def put_forth(places: Sequence[VisitedPlace]) -> None:
     """Restore the content that the call has left in each place."""
     for place in places:
         if place.is_left and not is_traced(place.after):
-            _set(place, place.after)
+            set_content(place, place.after)
 
 
-def _set(place: VisitedPlace, value: Any) -> None:
+def set_content(place: VisitedPlace, value: Any) -> None:
+    """Store a value in a place; for a container its members."""
     owner: Any = place.owner
     match place.kind:
         case "item" if value is ABSENT:
             if DICT.__contains__(owner, place.key):
-                _kind_of(owner).__delitem__(owner, place.key)
+                kind_of(owner).__delitem__(owner, place.key)
         case "item":
-            _kind_of(owner).__setitem__(owner, place.key, value)
+            kind_of(owner).__setitem__(owner, place.key, value)
         case "class" if not is_a(owner, type) or owner.__flags__ & (1 << 8):  # immutable
             pass
         case "class" if value is ABSENT:
@@ -118,7 +120,7 @@ def _set(place: VisitedPlace, value: Any) -> None:
             pass
 
 
-def _kind_of(owner: Any) -> Any:
+def kind_of(owner: Any) -> Any:
     """Return the type whose methods change a dictionary: an ordered one keeps its keys twice, and dict's own would
     change only one.
     """
@@ -127,7 +129,7 @@ def _kind_of(owner: Any) -> Any:
 
 def _fill(owner: Any, members: Any) -> None:
     if is_a(owner, dict):
-        kind = _kind_of(owner)
+        kind = kind_of(owner)
         kind.clear(owner)
         for key, value in zip(members[::2], members[1::2], strict=True):
             kind.__setitem__(owner, key, value)
@@ -148,6 +150,11 @@ def _fill(owner: Any, members: Any) -> None:
         owner[...] = np.frombuffer(members, owner.dtype).reshape(owner.shape)
 
 
+def key_of(place: Any) -> Key:
+    """Return a key that is equal for two of one place."""
+    return place.kind, id(place.owner), place.key
+
+
 def is_traced(value: object) -> bool:
     """True if the value is, or holds, a tensor of the tracer."""
     return any(is_a(tensor, TRACED) for tensor in tensors(value))
@@ -156,10 +163,19 @@ def is_traced(value: object) -> bool:
 class Carried:
     """The values in `places` that a call leaves and the next call would compute with."""
 
-    def __init__(self, places: Sequence[VisitedPlace], followed: Followed, location: SourceLocation | None):
+    def __init__(
+        self,
+        places: Sequence[VisitedPlace],
+        followed: Followed,
+        location: SourceLocation | None,
+        kept: Container[Key] = (),
+    ):
+        """Take `kept`: the places into which Python stores, after each step, what the call has left."""
         self.places = places
+        self.others = [place for place in places if key_of(place) not in kept]
+        """The places that are not kept."""
         self._location = location
-        found = [p for p in places if p.kind == "opaque" or (p.is_left and p.read_first)]
+        found = [p for p in self.others if p.kind == "opaque" or (p.is_left and p.read_first)]
         self.opaque = [place for place in found if place.kind == "opaque"]
         self.hidden = [p for p in found if is_traced(p.after) and followed.varies(p.after)]
         """Places with a tensor that differs at each call."""
@@ -181,7 +197,7 @@ class Carried:
     def move_on(self, by: int) -> None:
         """Add `by` to the numbers."""
         for place in self.plain:
-            _set(place, place.after + by)
+            set_content(place, place.after + by)
 
     def refuse_opaque(self, names: Mapping[int, str]) -> None:
         """Raise TraceError for content that cannot be inspected, and for a tensor that the next call computes with."""
@@ -221,21 +237,36 @@ class Carried:
             )
         return self._error(place, f"the step changes what {path} holds at a call, {repeats}: {instead}")
 
-    def refuse_effects(self, names: Mapping[int, str], hooks: frozenset[CodeType], *, is_body: bool) -> None:
-        """Raise TraceError for effects of a loop body or forward hook outside of modules, or of a hook in one: they
-        would happen once.
+    def effects(
+        self,
+        hooks: frozenset[CodeType],
+        *,
+        is_body: bool,
+        is_known_after: Callable[[Any], bool] = lambda _: False,
+    ) -> list[VisitedPlace]:
+        """Return the places that a loop body or a forward hook changes outside of modules, or a hook in one; also the numbers of
+        a module in which a body leaves a value that `is_known_after` the step.
         """
-        for place in self.places:
-            is_outside = (is_body or hooks) and not is_a(place.holder, torch.nn.Module)
-            if (is_outside or place.code in hooks) and place.is_left and place.location is not None:
-                what = (
-                    "loop body" if is_body and place.code not in hooks else "step, which has forward hooks,"
-                )
-                raise self._error(
-                    place,
-                    f"the {what} changes {PlaceNames(self.places, names).name(place)}, which would happen once, while it is"
-                    " traced; do so outside, with what the step returns",
-                )
+        left = [place for place in self.places if place.is_left and place.location is not None]
+        own = {id(place.owner) for place in left if is_known_after(place.after)}
+        return [
+            place
+            for place in left
+            if ((is_body or hooks) and not is_a(place.holder, torch.nn.Module))
+            or place.code in hooks
+            or (id(place.owner) in own and (type(place.after) in (int, float) or is_known_after(place.after)))
+        ]
+
+    def effect(
+        self, place: VisitedPlace, names: PlaceNames, hooks: frozenset[CodeType], *, is_body: bool
+    ) -> TraceError:
+        """Return the error for such a place, since it would be changed once."""
+        what = "loop body" if is_body and place.code not in hooks else "step, which has forward hooks,"
+        return self._error(
+            place,
+            f"the {what} changes {names.name(place)}, which would happen once, while it is traced; do so outside, with what the"
+            " step returns",
+        )
 
     def _error(self, place: VisitedPlace, text: str) -> TraceError:
         return trace_error(text, place.location or self._location)

@@ -105,7 +105,7 @@ def _judged(
     program = _program(step, specs, fallback)
     first = step.carried
     first.refuse_opaque(step.paths)
-    first.refuse_effects(step.paths, step.hooks, is_body=step.updates_parameters)
+    step.expect_no_effects()
     if first.plain:
         _settle(program, step, specs, fallback)
     _refuse_another_call(before, step, specs, fallback)
@@ -125,15 +125,15 @@ def _settle(
 
     def is_same(move: Callable[[], None]) -> Carried | None:
         again = step.anew()
-        put_forth(first.places)
+        put_forth(first.others)
         move()
         try:
             other = _program(again, specs, fallback)
         except AicfError:
             return again.carried if first.tables else None  # a flag may claim a table that is missing
         finally:
-            put_back(first.places)
-        return again.carried if _are_same(program, other) else None
+            put_back(first.others)
+        return again.carried if are_same(program, other) else None
 
     second = is_same(lambda: None)
     if second is None or second.opaque or second.hidden:
@@ -144,7 +144,8 @@ def _settle(
         raise first.refusal(step.paths, second)
 
 
-def _are_same(one: ExportedProgram, other: ExportedProgram) -> bool:
+def are_same(one: ExportedProgram, other: ExportedProgram) -> bool:
+    """True if two graphs are the same, with equal constants."""
     ours, theirs = cast(Mapping[str, Any], one.constants), cast(Mapping[str, Any], other.constants)
     return one.graph_module.code == other.graph_module.code and all(
         value is theirs.get(name) or equal(value, theirs[name]) for name, value in ours.items()

@@ -38,6 +38,7 @@ Kind = Literal[
     "type",
     "object",
     "values",
+    "number",
 ]
 """
 item      one entry of a dictionary, or its absence
@@ -56,6 +57,7 @@ code      code and defaults of a function
 type      all attributes of a class and its bases
 object    class and dictionary of an object
 values    the elements of a tensor
+number    a value that follows from numbers in the places around a loop body
 """
 
 PARTED = ("environment", "code", "type", "object")
@@ -145,6 +147,11 @@ class Read:
                 return tuple(_attributes(self.owner))
             case "values":
                 return Contents(self.owner)
+            case "number":
+                try:
+                    return self.owner.now()
+                except Exception:  # noqa: BLE001 - of the user's numbers, that are no longer what they were
+                    return ABSENT
             case "object":
                 return ("__class__", type(self.owner)), ("__dict__", attributes(self.owner))
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import CodeType
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import drawn, source, transforms
 from aicf_mlir.frontend.buffers import Buffers
-from aicf_mlir.frontend.carried import Carried, Followed, put_back
+from aicf_mlir.frontend.carried import Carried, Followed, Key, put_back
 from aicf_mlir.frontend.outcome import outcome
-from aicf_mlir.frontend.places import TracedPlaces
+from aicf_mlir.frontend.places import PlaceNames, TracedPlaces, VisitedPlace
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.recorder import Recorder
 from aicf_mlir.frontend.selections import refuse_returned
@@ -26,8 +28,26 @@ class Repeatable(Protocol):
 
     recorder: Recorder
 
+    @property
+    def kept(self) -> Container[Key]:
+        """The keys of the places into which Python stores, after each step, what a call has left."""
+        ...
+
+    def is_known_after(self, value: Any) -> bool:
+        """True for a value that is known after each step."""
+        ...
+
     def anew(self) -> Repeatable:
         """Return the same for another trace."""
+        ...
+
+    def keep(
+        self,
+        effects: Sequence[VisitedPlace],
+        names: PlaceNames,
+        refusal: Callable[[VisitedPlace], TraceError],
+    ) -> None:
+        """Let these places be kept, or raise the refusal of one."""
         ...
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> Any:
@@ -108,7 +128,23 @@ class StepModule(torch.nn.Module):
         """Return the values that the next call would find from the last one."""
         function = self.function
         location = source.of_function(function) or source.of_function(type(self.model).forward)
-        return Carried(self.places.all, self.followed, location)
+        kept = function.kept if isinstance(function, Repeatable) else ()
+        return Carried(self.places.all, self.followed, location, kept)
+
+    def expect_no_effects(self) -> None:
+        """Raise TraceError for effects of a loop body or a forward hook that would happen once."""
+        carried, named, function = self.carried, PlaceNames(self.places.all, self.paths), self.function
+        is_body = self.updates_parameters
+        refusal = partial(carried.effect, names=named, hooks=self.hooks, is_body=is_body)
+        if not isinstance(function, Repeatable):
+            for place in carried.effects(self.hooks, is_body=is_body):
+                raise refusal(place)
+            return
+        effects = carried.effects(self.hooks, is_body=is_body, is_known_after=function.is_known_after)
+        for place in effects:
+            if place.code in self.hooks:
+                raise refusal(place)
+        function.keep(effects, named, refusal)
 
     @contextmanager
     def restored(self) -> Generator[None]:

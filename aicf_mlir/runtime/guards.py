@@ -140,7 +140,7 @@ class Guards:
                     self.watched.bytes(read.owner, expected, handler)
                 else:
                     self.watched.call(partial(_holds, guard), True, handler)
-            case "equal" | "items":
+            case "equal" | "items" | "number":
                 self.watched.call(partial(_holds, guard), True, handler)
             case "values":
                 self.watched.call(partial(_has_values, guard), True, handler)
@@ -205,7 +205,8 @@ class Guards:
             raise GuardError(
                 f"{self._name}: {listing}. The compiled step depends on it ({difference}): {advice}"
             )
-        if is_same:
+        follows = any(guard.kind == "number" for guard in changed)
+        if is_same and not follows:  # others may follow from the same places
             before = tokens([guard.value for guard in changed])
             self._harmless |= {
                 frozenset(zip(paths, each, strict=True)) for each in (before, now) if each is not None
@@ -220,7 +221,11 @@ class Guards:
         filled = any(
             guard.kind == "items" for guard in changed
         )  # an entry that was empty is compared in another way
-        if filled or any(read.place not in known and read.place not in self._live for read in reads):
+        if (
+            filled
+            or follows
+            or any(read.place not in known and read.place not in self._live for read in reads)
+        ):
             self._watch(reads)
 
     def _accept(self, guards: Sequence[Guard]) -> None:
@@ -250,6 +255,9 @@ def _differences(guard: Guard) -> Iterator[str]:
     now = guard.read.value()
     if guard.kind == "values":
         yield f"{guard.path} {guard.value.difference(now)}"
+        return
+    if guard.kind == "number" and (moved := list(guard.read.owner.differences())):
+        yield from (f"{name} was {_from_to(*pair)}" for name, *pair in moved)
         return
     if guard.kind not in PARTED:
         yield f"{guard.path} was {_from_to(guard.value, now)}"

@@ -101,7 +101,8 @@ def compile_step(
     scaler can do is refused by name, with the line: it would happen once. Schedulers step on the host, after each step.
     A parameter has no `.grad` when the call is over.
 
-    A body that sets numbers of its param groups does so after the last step of the optimizer, on the host.
+    A body that sets numbers of its param groups does so before the first or after the last step of the optimizer. Python
+    does that before or after each step, as it keeps sums, counters and logs of numbers, and prints them.
 
     With a `precision` the body runs under torch.autocast. `backward()` and the steps of optimizers work as outside
     of it, but a product of gradients between the two computes in `precision` too. `torch.autocast(…,

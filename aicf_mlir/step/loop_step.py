@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from aicf_mlir.errors import StateError
 from aicf_mlir.frontend.loop_body import LoopTraced
 from aicf_mlir.frontend.loop_body.numbers import NumberReads
+from aicf_mlir.frontend.loop_body.python_state import KeptPlace
 from aicf_mlir.frontend.outcome import LOSS
 from aicf_mlir.host.interrupts import held
 from aicf_mlir.runtime.binding import Built
@@ -32,6 +33,8 @@ class LoopSnapshot(Snapshot):
     """A snapshot with the schedulers of the loop body."""
 
     schedulers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    around: list[tuple[KeptPlace, Any]] = field(default_factory=list["tuple[KeptPlace, Any]"])
+    """The content of the places around the body."""
 
 
 class CompiledLoopStep(CompiledTrainStep):
@@ -65,9 +68,17 @@ class CompiledLoopStep(CompiledTrainStep):
 
     def _adopt(self, built: Built) -> None:
         super()._adopt(built)
-        self._has_calls = any(cast(LoopTraced, traced).calls for traced in built.traces)
+        self._follow_calls()
         for optimizer in built.optimizers:
             belongs_to(optimizer, self)
+
+    def _follow_calls(self) -> None:
+        traces = cast(list[LoopTraced], self._built.traces)
+        self._has_calls = any(traced.calls or traced.opening or traced.kept for traced in traces)
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._follow_calls()  # the step may have been traced again
 
     def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
         traced = self._traced(plan)
@@ -75,7 +86,7 @@ class CompiledLoopStep(CompiledTrainStep):
             return super()._advance(plan, run)
         with held():
             if self._has_calls:
-                self._prepare()  # the rates that schedulers have set after the previous step
+                self._open(plan)
             published = self._published
             failed = super()._advance(plan, run)
             if not failed:
@@ -92,10 +103,22 @@ class CompiledLoopStep(CompiledTrainStep):
         left -= {n for output, names in taken.items() if plan.outputs[output].item() for n in names}
         state.publish([name for name in state.names() if name in published or name not in left])
 
-    def _finish(self, plan: BoundPlan) -> None:
-        """Do what Python does after a step."""
-        for call in self._traced(plan).calls:
+    def _open(self, plan: BoundPlan) -> None:
+        """Do what Python does before a step."""
+        self._prepare()  # the rates that schedulers have set after the previous step
+        traced = self._traced(plan)
+        for place in traced.kept:
+            place.take()
+        for call in traced.opening:
             call.run(lambda name: self._output(plan, name))
+        if traced.opening:
+            self._prepare()
+
+    def _finish(self, plan: BoundPlan, *, shows: bool = True) -> None:
+        """Do what Python does after a step; `shows`: also what only shows something."""
+        for call in self._traced(plan).calls:
+            if shows or not call.is_shown:
+                call.run(lambda name: self._output(plan, name))
 
     def _output(self, plan: BoundPlan, name: str) -> torch.Tensor:
         return (plan.loss if name == LOSS else plan.outputs[name]).clone()
@@ -109,9 +132,10 @@ class CompiledLoopStep(CompiledTrainStep):
 
     def _one_step(self, plan: BoundPlan) -> Results:
         published = self._published
+        self._open(plan)
         results = super()._one_step(plan)
         self._publish_taken(plan, published)
-        self._finish(plan)
+        self._finish(plan, shows=False)
         return results
 
     @property
@@ -135,9 +159,18 @@ class CompiledLoopStep(CompiledTrainStep):
     def _snapshot(self, on_host: bool = False) -> LoopSnapshot:
         plain = super()._snapshot(on_host)
         states = states_of(self._all_schedulers)
-        return LoopSnapshot(plain.owner, plain.memory, plain.pieces, plain.settings, plain.published, states)
+        around = [
+            (place, place.content())
+            for traced in self._built.traces
+            for place in cast(LoopTraced, traced).kept
+        ]
+        return LoopSnapshot(
+            plain.owner, plain.memory, plain.pieces, plain.settings, plain.published, states, around
+        )
 
     def _restore(self, snapshot: Snapshot) -> None:
         super()._restore(snapshot)
         if isinstance(snapshot, LoopSnapshot):  # a snapshot from a file has restored them itself
             put_states(self._all_schedulers, snapshot.schedulers)
+            for place, content in snapshot.around:
+                place.put_back(content)

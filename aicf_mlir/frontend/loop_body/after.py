@@ -1,4 +1,4 @@
-"""What Python does after each step of a loop body: it steps schedulers with what the step gave."""
+"""What Python does around each step of a loop body: it sets rates before, and steps schedulers, stores and shows values after."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from aicf_mlir.frontend.loop_body.returned import Returned
+from aicf_mlir.frontend.loop_body.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,15 @@ class Call:
         args, named = self.arguments.rebuilt(tensors)
         getattr(self.owner, self.method)(*args, **named)
 
+    @property
+    def is_shown(self) -> bool:
+        """True if it shows something to the user, and does nothing else."""
+        return type(self.owner) is Shown
+
     def is_like(self, other: Call) -> bool:
         """True if both do the same with the same outputs."""
         return (
-            self.owner is other.owner
+            (self.owner == other.owner if self.is_shown and other.is_shown else self.owner is other.owner)
             and self.method == other.method
             and self.arguments.is_like(other.arguments)
         )

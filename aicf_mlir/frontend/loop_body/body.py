@@ -9,11 +9,16 @@ from typing import Any
 
 import torch
 
+from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend.carried import Key
 from aicf_mlir.frontend.loop_body.after import Call
 from aicf_mlir.frontend.loop_body.drivers import Drivers
 from aicf_mlir.frontend.loop_body.found import found_by
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
+from aicf_mlir.frontend.loop_body.python_state import PythonState, Request
 from aicf_mlir.frontend.loop_body.returned import Outputs, Returned
+from aicf_mlir.frontend.loop_body.shown import has_number
+from aicf_mlir.frontend.places import PlaceNames, VisitedPlace
 from aicf_mlir.frontend.recorder import tensors
 from aicf_mlir.frontend.source import of_function, trace_error
 
@@ -36,6 +41,10 @@ class LoopBody:
         self.scalers = found.scalers
         self.left: dict[torch.Tensor, bool] = dict.fromkeys(self.model.parameters(), True)
         """True for each parameter if a call may find a gradient that another has left."""
+        self.state = PythonState()
+        """The Python places around it."""
+        self.is_traced = False
+        """True once a trace has succeeded."""
         self.constants: list[list[tuple[str, str]]] = []
         """The values of each run's result that are the same after each step."""
         required = [
@@ -59,7 +68,7 @@ class LoopRun:
 
     def __init__(self, body: LoopBody):
         self._body = body
-        self.recorder = GradientRecorder(body.left)
+        self.recorder = GradientRecorder(body.left, body.state.book)
         self._drivers = Drivers(body.optimizers, body.schedulers, body.scalers, self.recorder)
         self._own = dict(body.model.named_parameters())
         states = {id(state) for state in body.states}
@@ -69,6 +78,10 @@ class LoopRun:
         self.returned = Returned()
         self.calls: list[Call] = []
         """What Python does after each step."""
+        self.opening: list[Call] = []
+        """What Python does before each step."""
+        self.unreturned: Exception | None = None
+        """The error for a number that the body has read, and does nothing with that is known."""
         self.taken: dict[str, list[int]] = {}
         """The outputs that are true if steps of optimizers are taken, and the ids of the parameters."""
         self.never_left: set[torch.Tensor] = set()
@@ -77,6 +90,24 @@ class LoopRun:
     def anew(self) -> LoopRun:
         """Return one more run, for one trace."""
         return self._body.run()
+
+    @property
+    def kept(self) -> set[Key]:
+        """The keys of the places around the body that are known."""
+        return self._body.state.keys
+
+    def is_known_after(self, value: Any) -> bool:
+        """True for a number that is known after each step, or a text or a list with one."""
+        return has_number(value)
+
+    def keep(
+        self,
+        effects: Sequence[VisitedPlace],
+        names: PlaceNames,
+        refusal: Callable[[VisitedPlace], TraceError],
+    ) -> None:
+        """Let the body leave places with other content."""
+        self._body.state.keep(effects, names, refusal)
 
     @property
     def __code__(self) -> CodeType | None:
@@ -93,6 +124,7 @@ class LoopRun:
         self.recorder.body_code = self.__code__
         with self._drivers.traced():
             result = self._body.call(batch)
+        left = self._body.state.requests()
         where = of_function(self._body.function)
         self.recorder.end(where)
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
@@ -100,20 +132,38 @@ class LoopRun:
             self.never_left = {own for own in asked if self.recorder.never_left(own)}
         if (loss := self.recorder.loss) is None:
             raise trace_error("the loop body calls no loss.backward(), so it trains nothing", where)
-        return loss, self._outputs(result, loss, where)
+        return loss, self._outputs(result, loss, where, left)
 
-    def _outputs(self, result: Any, loss: torch.Tensor, where: Any) -> dict[str, torch.Tensor]:
-        """Return the tensors that the step gives with the loss, by name."""
-        found = Outputs(loss, self.recorder.read, where, self.recorder.converted)
+    def _outputs(
+        self, result: Any, loss: torch.Tensor, where: Any, left: Sequence[Request]
+    ) -> dict[str, torch.Tensor]:
+        """Return the tensors that the step gives with the loss, by name; `left`: what Python does to the places around it."""
+        texts = self.recorder.book.texts
+        found = Outputs(loss, self.recorder.read, where, texts, self.recorder.converted)
         self.returned = found.of(result)
-        self.calls = [
-            Call(owner, method, found.of((args, named), f"{method}_of_{type(owner).__name__}"))
-            for owner, method, args, named in self._drivers.calls
-        ]
+
+        def calls(requests: Sequence[Request], verb: str) -> list[Call]:
+            found.verb = verb
+            return [
+                Call(
+                    owner,
+                    method,
+                    found.of((args, named), getattr(owner, "name", f"{method}_of_{type(owner).__name__}")),
+                )
+                for owner, method, args, named in requests
+            ]
+
+        self.opening = calls(self._drivers.opening, "sets")
+        self.calls = [*calls(self._drivers.calls, "uses"), *calls(left, "keeps")]
         self.taken = {
             found.of(tensor, "taken").template.name: [id(param) for param in params]
             for tensor, params in self.recorder.taken
         }
-        self.recorder.expect_returned(found.numbers)
+        self.unreturned = self.recorder.unreturned(found.numbers)
+        if texts.has_unused and self.unreturned is None:
+            self.unreturned = trace_error(
+                "the loop body writes a number into a text that it neither prints, returns nor keeps; write it outside",
+                where,
+            )
         self._body.constants.append(found.constants)
         return found.tensors

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,9 @@ from aicf_mlir.frontend.library import is_librarys
 from aicf_mlir.frontend.loop_body.averaged import written_with_tensors
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
 from aicf_mlir.frontend.loop_body.numbers import Number
+from aicf_mlir.frontend.loop_body.python_state import Request
 from aicf_mlir.frontend.loop_body.scalers import Scaling
+from aicf_mlir.frontend.loop_body.shown import replaced
 from aicf_mlir.frontend.source import quoted, trace_error
 
 ALIVE = "it is alive in the compiled step: leave it to opt.step(), or return it"
@@ -34,6 +37,8 @@ class ShownGroup(dict[str, Any]):
         self._drivers = drivers
 
     def __missing__(self, key: object) -> Any:
+        if key not in self:
+            raise KeyError(key)
         value = self._group.get(str(key))
         if type(value) not in (int, float):
             raise _refused(f"reads param_groups[…][{key!r}]", ALIVE)
@@ -41,11 +46,10 @@ class ShownGroup(dict[str, Any]):
 
     def get(self, key: object, default: Any = None) -> Any:
         """Get a value as `group[key]` does."""
-        del default
-        return self[key]  # pyright: ignore[reportArgumentType]
+        return self[key] if self._drivers.has(self._group, key) else default  # pyright: ignore[reportArgumentType]
 
     def __contains__(self, key: object) -> bool:
-        raise _refused(f"asks for {key!r} in param_groups[…]", "read the value, if it is a number")
+        return self._drivers.has(self._group, key)
 
     def __iter__(self) -> Iterator[str]:
         raise _refused("goes through param_groups[…]", "a loop body sees their parameters, group['params']")
@@ -65,6 +69,27 @@ def own_numbers(value: Any) -> Iterator[Number]:
             yield from own_numbers(part)
 
 
+@dataclass(frozen=True)
+class Entry:
+    """An entry that a param group may have."""
+
+    group: Mapping[str, Any]
+    key: object
+
+    def __str__(self) -> str:
+        return f"{self.key!r} in a param group"
+
+    kept = ()
+
+    def differences(self) -> tuple[()]:
+        """Return nothing: it has no earlier value."""
+        return ()
+
+    def now(self) -> bool:
+        """Return True if it has it."""
+        return self.key in self.group
+
+
 class Drivers:
     """The verbs of a body's optimizers and schedulers while it is traced."""
 
@@ -79,9 +104,11 @@ class Drivers:
         self._schedulers = schedulers
         self._scalers = scalers
         self._recorder = recorder
+        self.opening: list[Request] = []
+        """The numbers that are set in param groups before each step."""
         self._asked: list[torch.optim.Optimizer] = []
         """The optimizers of which a number was read."""
-        self.calls: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = []
+        self.calls: list[Request] = []
         """The calls of schedulers and the numbers set in param groups, in their order, with their arguments."""
         self._stepped: list[torch.optim.Optimizer] = []
         """The optimizers that the body has stepped, and those whose rates it has changed."""
@@ -90,7 +117,7 @@ class Drivers:
     @contextmanager
     def traced(self) -> Generator[None]:
         """Limit optimizers and schedulers to the verbs inside."""
-        self.calls, self._asked, self._stepped, self._changed = [], [], [], []
+        self.calls, self.opening, self._asked, self._stepped, self._changed = [], [], [], [], []
         drivers = (*self._optimizers.values(), *self._schedulers.values(), *self._scalers.values())
         kinds = [(driver, driver.__class__) for driver in drivers]
         scalings = [
@@ -114,7 +141,7 @@ class Drivers:
                 )
             for name, scaler, scaling in scalings:
                 _limit(name, scaler, scaling.verbs)
-            with written_with_tensors():
+            with written_with_tensors(), replaced(self._recorder.book, self.calls):
                 yield
             for *_, scaling in scalings:
                 scaling.end()
@@ -128,17 +155,25 @@ class Drivers:
     ) -> None:
         """Handle `group[key] = value`."""
         what = f"sets param_groups[…][{key!r}]"
-        if not any(stepped is optimizer for stepped in self._stepped):
-            raise _refused(
-                what, "set it between two calls of the step, or behind opt.step(), or use a scheduler"
-            )
+        is_stepped = any(stepped is optimizer for stepped in self._stepped)
         if not isinstance(value, (int, float, Number)):
             raise _refused(f"{what} to {type(value).__name__}", "set it to a number")
         if self._asked.count(optimizer) > len(list(own_numbers(value))):
             raise _refused(f"{what} behind a read of a rate that it changes", "read the rate last")
         self._asked = [asked for asked in self._asked if asked is not optimizer]
+        if not is_stepped:
+            if isinstance(value, Number) and value.places:
+                raise _refused(f"{what} to a value of the step before opt.step()", "set it behind opt.step()")
+            self.opening.append((group, "__setitem__", (key, value), {}))
+            return
         self._changed.append(optimizer)
         self.calls.append((group, "__setitem__", (key, value), {}))
+
+    def has(self, group: Mapping[str, Any], key: object) -> bool:
+        """Handle `key in group`."""
+        is_there = key in group
+        self._recorder.book.needed.append((Entry(group, key), is_there))
+        return is_there
 
     def _verbs(
         self,
@@ -191,11 +226,6 @@ class Drivers:
 
     def _scheduler_step(self, name: str, scheduler: LRScheduler) -> Callable[..., None]:
         def step(*args: Any, **kwargs: Any) -> None:
-            if any(not isinstance(each, (Number, torch.Tensor)) for each in (*args, *kwargs.values())):
-                raise _refused(
-                    f"calls {name}.step(…) with a value that the step does not compute",
-                    "call it outside of the body",
-                )
             if scheduler.optimizer in self._asked:
                 raise _refused(
                     f"calls {name}.step() behind a read of a rate that it changes", "read the rate last"

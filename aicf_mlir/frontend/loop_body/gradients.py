@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -16,7 +16,7 @@ from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.inner_gradients import as_list
 from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes_in_place
 from aicf_mlir.frontend.loop_body.converted import CONVERSIONS, CONVERTED, is_returned, users_frame
-from aicf_mlir.frontend.loop_body.numbers import READ, Number, ReadTensor, expect_tensors, with_tensors
+from aicf_mlir.frontend.loop_body.numbers import READ, Book, Number, ReadTensor, expect_tensors, with_tensors
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
 from aicf_mlir.frontend.markers import BACKWARD, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.recorder import Recorder, function_name, is_same_view, is_users, memory_of, tensors
@@ -26,8 +26,8 @@ from aicf_mlir.ir.locations import SourceLocation
 SHOWN = ("__repr__", "__format__")
 """Methods that make text of a tensor."""
 
-DISPATCH = ("torch/_tensor.py", "torch/overrides.py")
-"""Files in which torch dispatches a method of a tensor."""
+DISPATCH = ("torch/_tensor.py", "torch/overrides.py", "loop_body/shown.py")
+"""Files in which torch dispatches a method of a tensor, and in which a function that shows it is called."""
 
 
 Twin = tuple[torch.Tensor, torch.Tensor]
@@ -53,7 +53,7 @@ class GradientRecorder(Recorder):
 
     writes_parameters = True
 
-    def __init__(self, left: Mapping[torch.Tensor, bool]):
+    def __init__(self, left: Mapping[torch.Tensor, bool], book: Book):
         """Take `left`: True for each user's parameter if a call may find a gradient that another has left."""
         super().__init__()
         self._left = left
@@ -67,7 +67,7 @@ class GradientRecorder(Recorder):
         """The tensors that the body has read numbers from."""
         self._read_at: dict[int, SourceLocation | None] = {}
         """The line where each was read, for tensors that nothing has been computed with yet."""
-        self._refused: list[Exception] = []
+        self.book = book
         self.taken: list[tuple[torch.Tensor, list[torch.Tensor]]] = []
         """The steps of optimizers that may be left out: true if one is taken, and the user's parameters."""
         self.body_code: CodeType | None = None
@@ -82,6 +82,7 @@ class GradientRecorder(Recorder):
 
     def begin(self, twins: Sequence[Twin], states: Sequence[Twin], given: Sequence[torch.Tensor]) -> None:
         """Trace with these parameters, the tensors that the body writes to, and the other tensors `given` to a call."""
+        self.book.begin()
         self.twins = {id(own): traced for own, traced in (*twins, *states)}
         self.parameters = [own for own, _ in twins]
         self.made_leaves = [traced for _, traced in twins]
@@ -100,8 +101,8 @@ class GradientRecorder(Recorder):
 
     def end(self, where: SourceLocation | None) -> None:
         """Raise TraceError if a next call would find another model, or for an error that a library has caught."""
-        if self._refused:
-            raise self._refused[0]
+        if self.book.refused:
+            raise self.book.refused[0]
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             self._replaced.expect_apart(self._replaced.tensors, where)
         for traced, before in self._requires:
@@ -193,6 +194,13 @@ class GradientRecorder(Recorder):
         if name == "backward":
             given = dict(zip(OF_BACKWARD, args[1:], strict=False)) | named
             return self._backward(args[0], given.pop("gradient", None), **given)
+        if (
+            name == "__format__"
+            and len(args) == 2
+            and type(args[0]) is not torch.nn.Parameter
+            and not args[0].dim()
+        ):
+            return self._number(args[0], "item").written(args[1])
         if name in SHOWN and _asked_by_user():
             location = source.here()
             raise trace_error(
@@ -229,7 +237,7 @@ class GradientRecorder(Recorder):
             self._read_at.pop(place, None)
             return read.value
 
-        return Number(None, (place,), self._refused.append, used)
+        return Number(None, (place,), self.book, used)
 
     def _converted(self, tensor: torch.Tensor, name: str) -> Any:
         """Handle `float(tensor)`, which Python makes a float of: one that the body returns at once has its place in it."""
@@ -248,23 +256,24 @@ class GradientRecorder(Recorder):
         stand_in = CONVERTED[name](len(self.converted))
         self.converted[id(stand_in)] = (
             stand_in,
-            Number(CONVERSIONS[name], (number,), self._refused.append),
+            Number(CONVERSIONS[name], (number,), self.book),
         )
         return stand_in
 
     def number_of(self, now: Callable[..., Any], *parts: Any, alive: str) -> Number:
         """Return the number that `now(*parts)` gives after the step; `alive` is the reason why it cannot enter tensors."""
-        return Number(now, parts, self._refused.append, alive=alive)
+        return Number(now, parts, self.book, alive=alive)
 
-    def expect_returned(self, places: Iterable[int]) -> None:
-        """Raise TraceError for a number that the body has read, and neither returns, `places`, nor computes with."""
+    def unreturned(self, places: Container[int]) -> Exception | None:
+        """Return the error for a number that the body has read, and neither gives away, `places`, nor computes with."""
         for place, location in self._read_at.items():
             if place not in places:
-                raise trace_error(
-                    f"the loop body reads the value of a tensor{quoted(location)} and does not return it; what it does with it"
-                    " would happen once, while it is traced: return it, or leave the line out",
+                return trace_error(
+                    f"the loop body reads the value of a tensor{quoted(location)} and neither returns, prints nor keeps it; what"
+                    " it does with it would happen once, while it is traced: return it, or leave the line out",
                     location,
                 )
+        return None
 
     def data_replaced(
         self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None

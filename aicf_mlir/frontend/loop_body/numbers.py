@@ -1,27 +1,35 @@
 """`loss.item()` in a loop body: a Python number that is known after each step, and values that the body computes from
 it.
 
-It may be returned, and computed with others as Python does, on the host after the step. If Python must know it at once,
-to print it or to decide by it, the body is refused.
+It may be returned, printed, stored, and computed with others as Python does, on the host after the step. If Python must know
+it at once, to decide by it, the body is refused. A number of a Python place (`python_state.py`) is known before each step: if
+Python must know it at once, its value is a guard of the step.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map  # pyright: ignore[reportUnknownVariableType]
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.loop_body.texts import Texts
 from aicf_mlir.frontend.recorder import function_name
 from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.values import same
+
+if TYPE_CHECKING:
+    from aicf_mlir.frontend.loop_body.python_state import KeptPlace
 
 READ: dict[str, Callable[[torch.Tensor], Any]] = {
     **dict.fromkeys(("item", "__float__", "__int__"), torch.Tensor.item),
@@ -35,7 +43,7 @@ OPERANDS = ("input", "other", "min", "max", "exponent", "data")
 """The keywords for which functions of torch take tensors as well as numbers."""
 DRIVERS = tuple(str(Path(str(module.__file__)).parent) for module in (torch.optim, torch.amp))
 """The folders of optimizers, schedulers and scalers, whose reads are no part of a body."""
-NEEDED = "needs the value of a tensor at once; return it, and print it or decide by it outside"
+NEEDED = "needs the value of a tensor at once; return it, and decide by it outside"
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,39 @@ Read = Callable[[int], Any]
 """The Python number that a read of the body returns, by its place among the reads."""
 
 
+class Known(Protocol):
+    """A value that is known before each step."""
+
+    @property
+    def kept(self) -> Sequence[KeptPlace]:
+        """The Python places from which it follows."""
+        ...
+
+    def differences(self) -> Iterable[tuple[str, Any, Any]]:
+        """Return the places from which it follows that have changed since the last step: name, then and now."""
+        ...
+
+    def now(self) -> Any:
+        """Return what it would be in the next step."""
+        ...
+
+
+@dataclass
+class Book:
+    """What is noted of the numbers of one body while it is traced."""
+
+    refused: list[Exception] = field(default_factory=list[Exception])
+    """Errors for values that Python would have to know at once, since a library may catch them."""
+    needed: list[tuple[Known, Any]] = field(default_factory=list["tuple[Known, Any]"])
+    """What Python needed at once, each with its value."""
+    texts: Texts = field(default_factory=Texts)
+
+    def begin(self) -> None:
+        """Begin one call; what an earlier call of the trace needed is still noted."""
+        self.refused.clear()
+        self.texts = Texts(at_once=self.texts.at_once)
+
+
 class Number:
     """A value that is known after each step: the number of a read, or `function` of other values and numbers."""
 
@@ -66,15 +107,14 @@ class Number:
         self,
         function: Callable[..., Any] | None,
         parts: tuple[Any, ...],
-        refused: Callable[[Exception], None],
+        book: Book,
         tensor: Callable[[], torch.Tensor] | None = None,
         alive: str | None = None,
     ):
         """Take no `function` for a read, whose one part is its place."""
         self.function = function
         self.parts = parts
-        self.refused = refused
-        """Called with the error for a value that Python would have to know at once, since a library may catch the error."""
+        self.book = book
         self._tensor = tensor
         self._alive = alive
         """The forbidden use of a number that does not come from a tensor."""
@@ -85,19 +125,53 @@ class Number:
         return self._alive is not None
 
     @property
+    def kept(self) -> tuple[KeptPlace, ...]:
+        """The Python places from which it is computed."""
+        if self.function is held:
+            return self.parts
+        return tuple(place for part in self.parts if type(part) is Number for place in part.kept)
+
+    @property
+    def is_known(self) -> bool:
+        """True if it is computed from Python places alone: it is known before each step."""
+        numbers = [part for part in self.parts if type(part) is Number]
+        if self.function is held:
+            return True
+        return self.function is not None and bool(numbers) and all(part.is_known for part in numbers)
+
+    @property
     def places(self) -> tuple[int, ...]:
         """The reads from which it is computed."""
         if self.function is None:
             return self.parts
-        return tuple(place for part in self.parts if isinstance(part, Number) for place in part.places)
+        return tuple(place for part in self.parts if type(part) is Number for place in part.places)
 
-    def compute(self, read: Read) -> Any:
-        """Return its value after a step."""
+    def compute(self, read: Read | None = None, *, now: bool = False) -> Any:
+        """Return its value after a step; of a known number without `read`, with `now` what it would be in the next step."""
         if self.function is None:
+            assert read is not None
             return read(*self.parts)
-        return self.function(
-            *(part.compute(read) if isinstance(part, Number) else part for part in self.parts)
-        )
+        if now and self.function is held:
+            return self.parts[0].content()
+        parts = (part.compute(read, now=now) if type(part) is Number else part for part in self.parts)
+        return self.function(*parts)
+
+    def now(self) -> Any:
+        """Return what a known number would be in the next step."""
+        return self.compute(now=True)
+
+    def differences(self) -> Iterable[tuple[str, Any, Any]]:
+        """Return the places from which it is computed that have changed since the last step: name, then and now."""
+        each = [(place.name, place.held, place.content()) for place in dict.fromkeys(self.kept)]
+        return [(name, then, now) for name, then, now in each if not same(then, now)]
+
+    def at_once(self) -> Any:
+        """Return the value of a known number; from now on it is a guard of the step. Raises TraceError for another."""
+        if not self.is_known:
+            self.refuse()
+        value = self.compute()
+        self.book.needed.append((self, value))
+        return value
 
     def tensor(self) -> torch.Tensor:
         """Return its value in the step, 0-d and without a gradient: of floats computed in f64, as Python does."""
@@ -106,7 +180,7 @@ class Number:
                 "computes with a tensor and a number that it has made of others; compute it with tensors"
             )
         if self.function is not None:
-            parts = [part.tensor() if isinstance(part, Number) else part for part in self.parts]
+            parts = [part.plain() if type(part) is Number else part for part in self.parts]
             is_real = self.function in _REAL or any(isinstance(part, float) for part in parts)
             return self.function(*(_wide(part, is_real) for part in parts))
         tensor = None if self._tensor is None else self._tensor()
@@ -114,8 +188,14 @@ class Number:
             self.refuse("computes with a tensor and the elements of another; compute it with tensors")
         return tensor.detach().reshape(())
 
-    def beside(self, other: torch.Tensor) -> torch.Tensor:
+    def plain(self) -> Any:
+        """Return what stands for it in a function of torch: a known number itself, else a tensor."""
+        return self.at_once() if self.is_known else self.tensor()
+
+    def beside(self, other: torch.Tensor) -> Any:
         """Return its value in a type that changes that of `other` as little as a Python number does."""
+        if self.is_known:
+            return self.at_once()
         tensor = self.tensor()
         if tensor.is_floating_point() and not (other.is_floating_point() or other.is_complex()):
             return tensor.to(torch.get_default_dtype())
@@ -132,15 +212,36 @@ class Number:
         what = self._alive or what
         location = source.here()
         error = trace_error(f"the loop body {what}{quoted(location)}", location)
-        self.refused(error)
+        self.book.refused.append(error)
         raise error
+
+    def of(self, function: Callable[..., Any], *parts: Any) -> Number:
+        """Return `function` of these parts, of which it is one."""
+        return Number(function, parts, self.book)
 
     def _with(self, function: Callable[..., Any], *others: Any) -> Any:
         """Apply `function` to this and others, once they are known."""
         if any(isinstance(each, torch.Tensor) for each in others):
             (other,) = others
             return function(self.beside(other), other)
-        return Number(function, (self, *others), self.refused)
+        return Number(function, (self, *others), self.book)
+
+    @property
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The type of a known number, for isinstance; `type` says Number."""
+        kind: Any = type
+        return kind(self.compute()) if self.is_known else Number
+
+    def __format__(self, spec: str) -> str:
+        if self.is_known and self.book.texts.at_once:
+            return format(self.at_once(), spec)
+        if not source.is_users_frame(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+            self.refuse()
+        return self.written(spec)
+
+    def written(self, spec: str) -> str:
+        """Return what stands in a text for its own text."""
+        return self.book.texts.standing_for(self.of(format, self, spec))
 
     def __round__(self, digits: int | None = None) -> Any:
         return self._with(round, digits)
@@ -160,22 +261,23 @@ def _reflected(function: Callable[..., Any], a: Any, b: Any) -> Any:
 def with_tensors(arguments: Any) -> Any:
     """Return the arguments of a function of torch with tensors in place of numbers."""
     leaves = tree_leaves(arguments)
-    if not any(isinstance(leaf, Number) for leaf in leaves):
+    if not any(type(leaf) is Number for leaf in leaves):
         return arguments
     other = next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor)), None)
 
     def in_place(leaf: Any) -> Any:
-        if not isinstance(leaf, Number):
+        if type(leaf) is not Number:
             return leaf
-        return leaf.tensor() if other is None else leaf.beside(other)
+        return leaf.plain() if other is None else leaf.beside(other)
 
     return tree_map(in_place, arguments)
 
 
 def expect_tensors(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise TraceError if a function of torch needs the value of a number, where it takes no tensor."""
-    given = [arg for arg in args if isinstance(arg, Number)] if name.endswith(FILLS) else []
-    given += [arg for key, arg in kwargs.items() if isinstance(arg, Number) and key not in OPERANDS]
+    given = [arg for arg in args if type(arg) is Number] if name.endswith(FILLS) else []
+    given += [arg for key, arg in kwargs.items() if type(arg) is Number and key not in OPERANDS]
+    given = [arg for arg in given if not arg.is_known]
     if given:
         given[0].refuse(
             f"gives {name}() a number that it has read from a tensor; multiply or add tensors instead"
@@ -189,8 +291,37 @@ def _wide(part: Any, is_real: bool) -> Any:
     return part
 
 
-def _refused(self: Number, *_: Any) -> NoReturn:
-    self.refuse()
+def held(place: KeptPlace) -> Any:
+    """Return the number that a Python place held before the step."""
+    return place.held
+
+
+def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
+    def compared(self: Number, other: Any) -> Any:
+        if not self.is_known or (type(other) is Number and not other.is_known):
+            self.refuse()
+        return (
+            function(self.at_once(), other)
+            if isinstance(other, torch.Tensor)
+            else self.of(function, self, other)
+        )
+
+    return compared
+
+
+def _needed(function: Callable[..., Any]) -> Callable[..., Any]:
+    def needed(self: Number, *others: Any) -> Any:
+        return function(self.at_once(), *others)
+
+    return needed
+
+
+def _as_array(value: Any, dtype: Any = None, **_: Any) -> Any:
+    return np.asarray(value, dtype)
+
+
+def _reduced(value: Any, protocol: Any) -> Any:
+    return value.__reduce_ex__(protocol)
 
 
 _REAL: list[Any] = [getattr(operator, name) for name in ("truediv", "pow")]
@@ -211,25 +342,19 @@ for _name in ("neg", "pos", "abs"):
     _function = getattr(operator, _name)
     _OF_TENSORS.append(_function)
     setattr(Number, f"__{_name}__", _forward(_function))
-for _name in (
-    *(
-        "bool",
-        "float",
-        "int",
-        "index",
-        "complex",
-        "str",
-        "repr",
-        "format",
-        "hash",
-        "iter",
-        "len",
-        "array",
-        "contains",
-    ),
-    *("lt", "le", "gt", "ge", "eq", "ne", "trunc", "floor", "ceil", "reduce_ex"),
-):
-    setattr(Number, f"__{_name}__", _refused)
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Number, f"__{_name}__", _compared(getattr(operator, _name)))
+_at_once: dict[str, Any] = {
+    **{kind.__name__: kind for kind in (bool, float, int, complex, str)},
+    **{function.__name__: function for function in (repr, hash, iter, len)},
+    **{name: getattr(math, name) for name in ("trunc", "floor", "ceil")},
+    "index": operator.index,
+    "array": _as_array,
+    "contains": operator.contains,
+    "reduce_ex": _reduced,
+}
+for _name, _function in _at_once.items():
+    setattr(Number, f"__{_name}__", _needed(_function))
 
 
 def as_list(tensor: torch.Tensor) -> Any:

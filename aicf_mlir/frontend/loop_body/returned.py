@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 
-from aicf_mlir.frontend.loop_body.numbers import Number, Read, ReadTensor
+from aicf_mlir.frontend.loop_body.found import UNFIT
+from aicf_mlir.frontend.loop_body.numbers import Number, Read, ReadTensor, held
+from aicf_mlir.frontend.loop_body.texts import Texts
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.outcome import LOSS
 from aicf_mlir.frontend.source import trace_error
@@ -78,6 +80,7 @@ class Outputs:
     read: list[ReadTensor]
     """The tensors that the body has read numbers from."""
     where: SourceLocation | None
+    texts: Texts
     converted: Mapping[int, tuple[Any, Number]]
     """The numbers that Python numbers stand for, by their ids."""
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
@@ -85,6 +88,8 @@ class Outputs:
     numbers: dict[int, str] = field(default_factory=dict[int, str])
     constants: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """The values that are the same after each step: their place, and their text."""
+    verb: str = "returns"
+    """What the body does with the values."""
 
     def of(self, result: Any, called: str = "result") -> Returned:
         """Return the description of the result. Raises TraceError for a value that no step can return."""
@@ -98,17 +103,20 @@ class Outputs:
     def _leaf(self, value: Any, path: str) -> Any:
         if id(value) in self.converted:
             value = self.converted[id(value)][1]
+        if type(value) is str:
+            value = self.texts.resolved(value)
         if isinstance(value, torch.Tensor):
             return Output(self._name(value, path))
         if isinstance(value, Number):
             for place in value.places:
                 if place not in self.numbers:
                     self.numbers[place] = self._name(self.read[place].value, path)
+            self.constants += [(path, repr(each)) for each in constants_of(value)]
         elif isinstance(value, PLAIN):
             self.constants.append((path, repr(value)))
         else:
             raise trace_error(
-                f"the loop body returns {type(value).__name__}, expected tensors, numbers and constants in tuples, lists,"
+                f"the loop body {self.verb} {type(value).__name__}, expected tensors, numbers and constants in tuples, lists,"
                 " dictionaries and data classes",
                 self.where,
             )
@@ -117,9 +125,20 @@ class Outputs:
     def _name(self, tensor: torch.Tensor, path: str) -> str:
         if tensor is self.loss:
             return LOSS
-        name = free_name(path, {LOSS, *self.tensors})
+        name = free_name(
+            UNFIT.sub("_", path).strip("_") if self.verb != "returns" else path, {LOSS, *self.tensors}
+        )
         self.tensors[name] = tensor
         return name
+
+
+def constants_of(number: Number) -> Iterator[Any]:
+    """Yield the constants from which a number is computed."""
+    for part in number.parts if number.function not in (None, held) else ():
+        if isinstance(part, Number):
+            yield from constants_of(part)
+        elif isinstance(part, PLAIN):
+            yield part
 
 
 def is_like(one: Any, other: Any) -> bool:

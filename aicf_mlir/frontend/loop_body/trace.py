@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,21 +14,25 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Attribute
 
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER
+from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.bindings import bind
+from aicf_mlir.frontend.carried import key_of
 from aicf_mlir.frontend.example import batch_specs
-from aicf_mlir.frontend.export import export
+from aicf_mlir.frontend.export import are_same, export
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.loop_body.after import Call
-from aicf_mlir.frontend.loop_body.body import LoopBody
+from aicf_mlir.frontend.loop_body.body import LoopBody, LoopRun
 from aicf_mlir.frontend.loop_body.found import expect_scalers
 from aicf_mlir.frontend.loop_body.importer import GradientLeft, LoopImporter
+from aicf_mlir.frontend.loop_body.python_state import KeptPlace, NewPlaces
 from aicf_mlir.frontend.loop_body.returned import Returned
 from aicf_mlir.frontend.loop_body.scalers import reads_of
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import code_of_hooks, device_of, modules_of, refuse_hooks, tensor_names
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
+from aicf_mlir.frontend.places import PlaceNames
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.reached import collect, values_read
@@ -38,6 +42,7 @@ from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.frontend.traced_optimizer import OptimizerTrace, trace_optimizer
 from aicf_mlir.frontend.tracing import Traced, paths_of, refuse_surroundings, symbol
 from aicf_mlir.frontend.unsupported import with_decompositions
+from aicf_mlir.frontend.values import shown
 from aicf_mlir.ir.signature import steps
 
 
@@ -49,6 +54,12 @@ class LoopTraced(Traced):
     calls: Sequence[Call] = ()
     """What Python does after each step."""
 
+    opening: Sequence[Call] = ()
+    """What Python does before each step."""
+
+    kept: Sequence[KeptPlace] = ()
+    """The places around the body that hold numbers before each step, or other values after it."""
+
     taken: Mapping[str, Sequence[str]] = field(default_factory=dict[str, list[str]])
     """The outputs that are true if a step of an optimizer is taken, with the names of its parameters."""
 
@@ -59,12 +70,13 @@ class LoopTraced(Traced):
 
     def followed_by(self, now: Traced) -> Traced:
         assert isinstance(now, LoopTraced)
-        is_same = len(self.calls) == len(now.calls) and all(
-            a.is_like(b) for a, b in zip(self.calls, now.calls, strict=True)
+        ours, theirs = [*self.opening, *self.calls], [*now.opening, *now.calls]
+        is_same = (len(self.opening), len(ours)) == (len(now.opening), len(theirs)) and all(
+            a.is_like(b) for a, b in zip(ours, theirs, strict=True)
         )
-        if is_same and self.returned.is_like(now.returned):
+        if is_same and self.returned.is_like(now.returned) and list(self.kept) == list(now.kept):
             return self
-        return replace(self, returned=now.returned, calls=now.calls)
+        return replace(self, returned=now.returned, calls=now.calls, opening=now.opening, kept=now.kept)
 
 
 @one_at_a_time
@@ -117,27 +129,35 @@ def _trace(
     specs, structure = batch_specs(example, device_of(names, None))
     is_whole = type(body.model) is not torch.nn.Module
     paths = paths_of({key: root for key, root in modules.items() if key or is_whole}, body.function)
+
+    def exported_once(run: LoopRun) -> ExportedStep:
+        with body.state.numbers_in():
+            step = export(
+                body.model,
+                run,
+                specs,
+                caller,
+                structure,
+                run.recorder,
+                updates_parameters=True,
+                precision=precision,
+                names=paths,
+                numbers=list(host_values),
+                hooks=code_of_hooks(modules),
+            )
+        if run.unreturned is not None:
+            raise run.unreturned
+        return step
+
     while True:
-        run = body.run()
-        exported = export(
-            body.model,
-            run,
-            specs,
-            caller,
-            structure,
-            run.recorder,
-            updates_parameters=True,
-            precision=precision,
-            names=paths,
-            numbers=list(host_values),
-            hooks=code_of_hooks(modules),
-        )
+        run, exported = _followed(body, exported_once)
         if not run.never_left:
             break
         _expect_none(run.never_left, names, caller)  # for the run without left gradients
         body.left.update(dict.fromkeys(run.never_left, False))
 
     _expect_constant(body.constants, caller)
+    _expect_same_next(body, exported, exported_once)
 
     def build(step: ExportedStep) -> tuple[LoopImporter, ModuleOp]:
         bindings = bind(step, names, trained, writes_parameters=True)
@@ -155,13 +175,19 @@ def _trace(
     precision.mark(module)
     if not importer.updated and (body.optimizers or not importer.written):
         raise trace_error(
-            "the loop body steps no optimizer and writes to no parameter, so it trains nothing", caller
+            "the loop body steps no optimizer and writes to no parameter, so it trains nothing; if it does so at every k-th call,"
+            " give one call k parts of a batch (for x, t in zip(x.chunk(k), t.chunk(k)))",
+            caller,
         )
     tensors = {b.name: b.tensor for b in importer.bound}
     parameters: dict[str, Any] = {b.name: b.tensor for b in importer.bound if b.tensor in trained}
     buffers = {name: tensor for name, tensor in tensors.items() if name not in parameters}
     written = _optimize(body, module, {tensors[each]: each for each in importer.updated}, names, caller)
-    reads = [*collect(exported.places, paths), *values_read(exported, names, paths)]
+    numbers = body.state.number_keys
+    places = [place for place in exported.places if key_of(place) not in numbers]
+    body.state.settle(exported.places, PlaceNames(exported.places, paths))
+    reads = [*collect(places, paths), *values_read(exported, names, paths)]
+    reads += body.state.reads()
     reads += [
         Read(f"{names[param]}.grad", "slot", param, "grad", may_be_host_scalar=False)
         for param, left in body.left.items()
@@ -172,8 +198,59 @@ def _trace(
     ids = {id(tensor): name for name, tensor in tensors.items()}
     taken = {output: [ids[each] for each in params if each in ids] for output, params in run.taken.items()}
     return LoopTraced(
-        module, parameters, buffers, specs, structure, reads, written, run.returned, tuple(run.calls), taken
+        module,
+        parameters,
+        buffers,
+        specs,
+        structure,
+        reads,
+        written,
+        run.returned,
+        tuple(run.calls),
+        tuple(run.opening),
+        body.state.places,
+        taken,
     )
+
+
+def _followed(body: LoopBody, exported: Callable[[LoopRun], ExportedStep]) -> tuple[LoopRun, ExportedStep]:
+    """Return a run whose Python state is followed around the step, and what it exports."""
+    body.state.begin()
+    while True:
+        run = body.run()
+        try:
+            return run, exported(run)
+        except NewPlaces:
+            body.constants = []
+        except AicfError:
+            if not body.state.gives_up():
+                raise
+            body.constants = []
+
+
+def _expect_same_next(
+    body: LoopBody, step: ExportedStep, exported: Callable[[LoopRun], ExportedStep]
+) -> None:
+    """Raise TraceError if the body computes with a value that it changes itself: the next call would be another step."""
+    moves = [] if body.is_traced else body.state.moves(step.places)
+    body.is_traced = True  # a later trace is compared with the compiled step
+    if not moves:
+        return
+    constants = body.constants
+    with body.state.moved(moves):
+        try:
+            _, other = _followed(body, exported)
+            is_same = are_same(step.program, other.program)
+        except AicfError:
+            is_same = False
+    body.constants = constants
+    if not is_same:
+        place, _ = moves[0]
+        raise trace_error(
+            f"the step changes {place.name}, from {shown(place.content())}, at a call, and computes with it; a compiled step runs"
+            " no Python and would repeat the first call: count in a tensor (register_buffer), or outside of the step",
+            source.of_function(body.function),
+        )
 
 
 def _optimize(

@@ -146,11 +146,6 @@ def test_a_number_is_that_of_its_line_and_enters_tensors() -> None:
         assert_near(step(*batch_of(number)), body(theirs, other, *batch_of(number)))
 
 
-def sets_between(world: Trained, loss: torch.Tensor) -> Any:
-    world.opt.param_groups[0]["lr"] = 0.5
-    world.opt.step()
-
-
 def steps_after_it_has_set(world: Trained, loss: torch.Tensor) -> Any:
     world.opt.step()
     world.opt.param_groups[0]["lr"] = 0.5
@@ -181,7 +176,6 @@ def fills_with_a_number(world: Trained, loss: torch.Tensor) -> Any:
 
 
 REFUSED: dict[Any, str] = {
-    sets_between: r"sets param_groups\[…\]\['lr'\].*set it between two calls of the step",
     steps_after_it_has_set: r"world\.opt\.step\(\) behind the step of its scheduler, or behind setting",
     reads_before_it_sets: r"behind a read of a rate that it changes.*read the rate last",
     converts_and_computes: r"reads the value of a tensor by float\(\).*write \.item\(\)",

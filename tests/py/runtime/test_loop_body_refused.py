@@ -45,24 +45,9 @@ def loss_of(batch: Any) -> torch.Tensor:
     return F.mse_loss(model(batch["x"]), batch["t"])
 
 
-def item(batch: Any) -> None:
-    opt.zero_grad()
-    loss = loss_of(batch)
-    loss.backward()
-    opt.step()
-    print(loss.item())
-
-
 def reads_lr(batch: Any) -> None:
     opt.zero_grad()
     (loss_of(batch) * opt.param_groups[0]["lr"]).backward()
-    opt.step()
-
-
-def sets_lr(batch: Any) -> None:
-    opt.zero_grad()
-    loss_of(batch).backward()
-    opt.param_groups[0]["lr"] = 0.5
     opt.step()
 
 
@@ -89,14 +74,6 @@ def rate_before_its_scheduler(batch: Any) -> Any:
 def decides_by_a_rate(batch: Any) -> Any:
     if opt.param_groups[0]["lr"] > 0:
         trained(batch)
-
-
-def scheduler_with_value(batch: Any) -> None:
-    opt.zero_grad()
-    loss = loss_of(batch)
-    loss.backward()
-    opt.step()
-    scheduler.step(3)
 
 
 def scheduler_first(batch: Any) -> None:
@@ -214,11 +191,13 @@ class Counted:
 
     def __init__(self) -> None:
         self.calls = 0
+        self.last: Any = None
+        self.is_first = True
 
 
 history: list[Any] = []
 numbers: dict[str, Any] = {"calls": 0}
-counted = Counted()
+counted, counted_again = Counted(), Counted()
 seen: set[int] = set()
 
 
@@ -230,10 +209,6 @@ def trained(batch: Any) -> torch.Tensor:
     return loss
 
 
-def appends_a_number(batch: Any) -> None:
-    history.append(trained(batch).item())
-
-
 def returns_a_time(batch: Any) -> Any:
     return trained(batch), time.perf_counter()
 
@@ -243,31 +218,63 @@ def returns_an_object(batch: Any) -> Any:
     return counted
 
 
-def appends_to_a_list(batch: Any) -> None:
-    history.append(trained(batch))
+def reads_its_log(batch: Any) -> Any:
+    history.append(trained(batch).item())
+    return sum(history) / len(history)
 
 
-def counts_in_a_dictionary(batch: Any) -> None:
+def keeps_an_object(batch: Any) -> None:
     trained(batch)
+    counted.last = counted_again
+
+
+def keeps_a_tensor_and_computes_with_it(batch: Any) -> None:
+    numbers["calls"] += trained(batch).detach()
+
+
+def counts_into_a_tensor(batch: Any) -> None:
     numbers["calls"] += 1
+    opt.zero_grad()
+    (loss_of(batch) / numbers["calls"]).backward()
+    opt.step()
 
 
-def counts_in_an_object(batch: Any) -> None:
-    trained(batch)
-    counted.calls += 1
+def decides_by_a_flag(batch: Any) -> None:
+    opt.zero_grad()
+    (loss_of(batch) * (2 if counted.is_first else 1)).backward()
+    opt.step()
+    counted.is_first = False
+
+
+def decides_by_a_loss(batch: Any) -> None:
+    if trained(batch).item() < numbers["calls"]:
+        numbers["calls"] = 1
+
+
+def pads_a_text(batch: Any) -> Any:
+    return f"{trained(batch).item():.1f}".rjust(12)
+
+
+def writes_a_text_and_drops_it(batch: Any) -> Any:
+    text = f"{trained(batch).item():.1f}"
+    return text == "0.0"
+
+
+def sets_a_rate_from_the_loss(batch: Any) -> None:
+    opt.zero_grad()
+    loss = loss_of(batch)
+    loss.backward()
+    opt.param_groups[0]["lr"] = loss.item()
+    opt.step()
+
+
+def prints_a_list(batch: Any) -> None:
+    print([trained(batch)])
 
 
 def adds_to_a_set(batch: Any) -> None:
     trained(batch)
     seen.add(1)
-
-
-def prints(batch: Any) -> None:
-    print(trained(batch))
-
-
-def formats(batch: Any) -> None:
-    print(f"loss {trained(batch):.3f}")
 
 
 def goes_through_a_group(batch: Any) -> None:
@@ -277,17 +284,13 @@ def goes_through_a_group(batch: Any) -> None:
 
 
 REFUSED: dict[Callable[..., Any], str] = {
-    item: r"needs the value of a tensor at once; return it.*\(`print\(loss\.item",
-    appends_a_number: r"reads the value of a tensor \(`history.append.*and does not return it",
     returns_a_time: r"the loop body returns .* as '1', and .* at its next call",
     returns_an_object: r"the loop body returns Counted, expected tensors, numbers and constants",
     reads_lr: r"reads param_groups\[…\]\['lr'\].*leave it to opt.step\(\)",
-    sets_lr: r"sets param_groups\[…\]\['lr'\].*use a scheduler",
     other_entries: r"uses opt\.state_dict.*a loop body calls opt\.step\(\), opt\.zero_grad\(\)",
     last_lr: r"computes with get_last_lr\(\); it is alive in the compiled step",
     rate_before_its_scheduler: r"calls scheduler\.step\(\) behind a read of a rate.*read the rate last",
     decides_by_a_rate: r"reads param_groups\[…\]\['lr'\]; it is alive in the compiled step",
-    scheduler_with_value: r"calls scheduler\.step\(…\) with a value that the step does not compute",
     scheduler_first: r"opt\.step\(\) behind the step of its scheduler.*step the scheduler last",
     closure_without_backward: r"calls no loss\.backward\(\), so it trains nothing",
     never_zeroed: r"adds to the gradient of '(weight|bias)' that an earlier call has left.*zero_grad\(\) before backward",
@@ -306,12 +309,17 @@ REFUSED: dict[Callable[..., Any], str] = {
     ties_by_data: r"sets \.data.*to memory that another tensor has.*clone\(\)",
     data_of_another_shape: r"sets \.data.*float32\[1, 3\], where there was float32\[2, 3\]",
     data_that_changes_later: r"shares its memory with another by \.data = …, and one of them has changed",
-    appends_to_a_list: r"changes history, which would happen once",
-    counts_in_a_dictionary: r"changes numbers\['calls'\], which would happen once",
-    counts_in_an_object: r"changes counted\.calls, which would happen once",
+    reads_its_log: r"changes history, which would happen once",
+    keeps_an_object: r"keeps Counted, expected tensors, numbers and constants",
+    keeps_a_tensor_and_computes_with_it: r"puts something into numbers\['calls'\], and its next call computes with that",
+    counts_into_a_tensor: r"changes numbers\['calls'\], from 0, at a call, and computes with it.*count in a tensor",
+    decides_by_a_flag: r"changes counted\.is_first, from True, at a call, and computes with it",
+    decides_by_a_loss: r"needs the value of a tensor at once; return it, and decide by it outside.*\(`if trained",
+    pads_a_text: r"the loop body returns ' +' as '.*', and ' +' at its next call",
+    writes_a_text_and_drops_it: r"reads the value of a tensor.*neither returns, prints nor keeps it",
+    sets_a_rate_from_the_loss: r"sets param_groups\[…\]\['lr'\] to a value of the step before opt\.step\(\)",
+    prints_a_list: r"prints a tensor .*return it",
     adds_to_a_set: r"changes seen, which would happen once",
-    prints: r"prints a tensor .*return it",
-    formats: r"the loop body prints a tensor",
     goes_through_a_group: r"goes through param_groups",
 }
 

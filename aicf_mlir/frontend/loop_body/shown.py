@@ -1,0 +1,114 @@
+"""Functions that take numbers of a loop body: those of numbers give a number, those that show numbers are called after each
+step.
+
+`print(loss.item())` shows a number that is known after the step. `math.cos(step)` follows a number of a Python place. While a
+body is traced these functions are replaced in their module or class. A call without such a number is left as it is.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import sys
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+
+from aicf_mlir.frontend.loop_body.numbers import Book, Number
+from aicf_mlir.frontend.loop_body.python_state import Request
+from aicf_mlir.frontend.loop_body.texts import MARK
+from aicf_mlir.frontend.special import TRACED
+from aicf_mlir.frontend.values import is_a
+
+SHOW = (
+    ("builtins", "", "print"),
+    ("logging", "Logger", "_log"),
+    ("tqdm.std", "tqdm", "set_postfix"),
+    ("tqdm.std", "tqdm", "set_postfix_str"),
+    ("tqdm.std", "tqdm", "set_description"),
+    ("torch.utils.tensorboard.writer", "SummaryWriter", "add_scalar"),
+    ("wandb", "", "log"),
+)
+"""Functions that show numbers: module, class, name. Only modules that are imported count."""
+
+OF_NUMBERS = (*((math, name) for name in dir(math)), (builtins, "min"), (builtins, "max"))
+"""Functions that compute a number of others."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A function that shows its arguments."""
+
+    function: Callable[..., Any]
+    named: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments that no number is in, as a file."""
+
+    def show(self, *args: Any, **named: Any) -> None:
+        """Call it."""
+        self.function(*args, **named, **self.named)
+
+
+@contextmanager
+def replaced(book: Book, calls: list[Request]) -> Generator[None]:
+    """Replace the functions; those that show are added to `calls`."""
+    found: list[tuple[Any, str, Any]] = []
+    for module, kind, name in SHOW:
+        owner = sys.modules.get(module)
+        owner = getattr(owner, kind, None) if kind else owner
+        if owner is not None and callable(function := vars(owner).get(name)):
+            found.append((owner, name, function))
+            setattr(owner, name, _shows(function, calls, is_method=bool(kind)))
+    for owner, name in OF_NUMBERS:
+        if callable(function := vars(owner)[name]) and not name.startswith("_"):
+            found.append((owner, name, function))
+            setattr(owner, name, _computes(function))
+    try:
+        yield
+    finally:
+        for owner, name, function in found:
+            setattr(owner, name, function)
+
+
+def _computes(function: Callable[..., Any]) -> Callable[..., Any]:
+    def computed(*args: Any, **named: Any) -> Any:
+        of = args
+        if len(args) == 1 and type(args[0]) in (list, tuple):  # min, max and sums of a list
+            of = tuple(cast("list[Any]", args[0]))
+        numbers = [each for each in of if type(each) is Number]
+        if not numbers or named:
+            return function(*args, **named)
+        return numbers[0].of(function, *of)
+
+    return computed
+
+
+def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: bool) -> Callable[..., Any]:
+    def shown(*args: Any, **named: Any) -> Any:
+        if not any(has_number(each) or is_a(each, TRACED) for each in (*args, *named.values())):
+            return function(*args, **named)
+        apart = {key: value for key, value in named.items() if not _is_plain(value)}
+        called = function.__get__(args[0]) if is_method else function
+        rest = {key: value for key, value in named.items() if key not in apart}
+        calls.append((Shown(called, apart), "show", args[is_method:], rest))
+        return None
+
+    return shown
+
+
+def has_number(value: Any) -> bool:
+    """True for a number that is known after each step, a text with the mark of one, and a container of them."""
+    if type(value) is dict:
+        return any(map(has_number, cast("dict[Any, Any]", value).values()))
+    if type(value) in (list, tuple):
+        return any(map(has_number, value))
+    return type(value) is Number or (type(value) is str and MARK.search(value) is not None)
+
+
+def _is_plain(value: Any) -> bool:
+    """True for a value that may hold a number, or is one of Python's own."""
+    return type(value) in (Number, str, int, float, bool, list, tuple, dict, type(None)) or is_a(
+        value, torch.Tensor
+    )

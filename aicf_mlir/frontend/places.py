@@ -129,13 +129,26 @@ class VisitedPlace:
         return SourceLocation(self.code.co_filename, line) if line is not None else None
 
 
+class Replaced:
+    """A function in C with another in its place. As it is no function of Python, a recorder notes what a call of it reads."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]):
+        self._function = function
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Call the other one."""
+        return self._function(*args, **named)
+
+
 def _is_tracers(value: Any) -> bool:
     """True if the value belongs to the tracer, or is a container with a member that does, like one of our hooks among
     torch's.
     """
     if type(value) is tuple:
         return any(map(_is_tracers, cast("tuple[Any, ...]", value)))
-    return is_a(value, TRACED) or (
+    return is_a(value, (*TRACED, Replaced)) or (
         is_a(value, (FunctionType, type)) and (value.__module__ or "").startswith("aicf_mlir.")
     )
 

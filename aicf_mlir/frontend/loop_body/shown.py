@@ -20,6 +20,7 @@ import torch
 from aicf_mlir.frontend.loop_body.numbers import Book, Number
 from aicf_mlir.frontend.loop_body.python_state import Request
 from aicf_mlir.frontend.loop_body.texts import MARK
+from aicf_mlir.frontend.places import Replaced
 from aicf_mlir.frontend.special import TRACED
 from aicf_mlir.frontend.values import is_a
 
@@ -75,14 +76,14 @@ def replaced(book: Book, calls: list[Request]) -> Generator[None]:
 def _computes(function: Callable[..., Any]) -> Callable[..., Any]:
     def computed(*args: Any, **named: Any) -> Any:
         of = args
-        if len(args) == 1 and type(args[0]) in (list, tuple):  # min, max and sums of a list
+        if len(args) == 1 and type(args[0]) in (list, tuple):  # min and max of a list
             of = tuple(cast("list[Any]", args[0]))
         numbers = [each for each in of if type(each) is Number]
         if not numbers or named:
             return function(*args, **named)
         return numbers[0].of(function, *of)
 
-    return computed
+    return Replaced(computed)
 
 
 def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: bool) -> Callable[..., Any]:
@@ -95,7 +96,7 @@ def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: boo
         calls.append((Shown(called, apart), "show", args[is_method:], rest))
         return None
 
-    return shown
+    return shown if is_method else Replaced(shown)
 
 
 def has_number(value: Any) -> bool:

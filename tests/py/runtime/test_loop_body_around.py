@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -141,6 +142,19 @@ def test_a_number_in_a_tensor_beside_a_rate_is_guarded() -> None:
         step(*batch_of(0))
     world.count = 1
     with pytest.raises(GuardError, match=r"world\.count was 0, now 1"):
+        step(*batch_of(0))
+
+
+def test_what_functions_of_numbers_read_is_guarded() -> None:
+    world, factors = Around(), [1, 2]
+
+    def body(x: torch.Tensor, t: torch.Tensor) -> Any:
+        return world.trained(x, t * max(factors) * math.prod(factors))
+
+    step = compile_step(body, example=[batch_of(0)], device="cpu")
+    step(*batch_of(0))
+    factors[0] = 3
+    with pytest.raises(GuardError, match="factors"):
         step(*batch_of(0))
 
 

@@ -1,7 +1,7 @@
 """Bytes (uint8) of a batch, images say: in the step they are int32, which has all their numbers.
 
-So ops that return another type, or move numbers, are right; ops that compute in bytes, where 200 + 100 is 44, are
-refused.
+So ops that return another type, or move numbers, are right. Of sums, products and bits the last eight bits are taken:
+200 + 100 is 44. Other ops that compute in bytes are refused.
 """
 
 from __future__ import annotations
@@ -28,12 +28,27 @@ MOVED = frozenset(
 
 CONVERTED = frozenset({"aten._to_copy.default", "aten.to.dtype"})
 
+BITS = [
+    f"{before}{bits}{after}"
+    for bits in ("and", "or", "xor")
+    for before, after in (("bitwise_", ""), ("__", "__"))
+]
+WRAPPED = frozenset(
+    [
+        *(f"aten.{name}.{kind}" for name in ("add", "sub", "mul", *BITS) for kind in ("Tensor", "Scalar")),
+        *("aten.masked_fill.Scalar", "aten.where.self", "aten.where.ScalarOther"),
+    ]
+)
+"""Ops whose last eight bits follow from those of their operands."""
+
 HINT = "arithmetic on bytes (uint8); convert them before, as by .float() or .long()"
 
 
 def refusal(node: Node, name: str) -> str | None:
     """Return the reason why the op `name` cannot have a tensor of bytes among its operands; None if it can, or has none."""
     if not any(is_bytes(operand) for operand in node.all_input_nodes) or name in MOVED:
+        return None
+    if is_bytes(node) and name in WRAPPED:
         return None
     if is_bytes(node) or (name not in POINTWISE and name not in CONVERTED):
         return HINT

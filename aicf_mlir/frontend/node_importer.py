@@ -13,7 +13,8 @@ from torch.fx.node import map_arg
 from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.frontend.aten_bytes import refusal
+from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.frontend.aten_bytes import WRAPPED, is_bytes, refusal
 from aicf_mlir.frontend.aten_rows import detach
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.call import Call, Value
@@ -21,7 +22,7 @@ from aicf_mlir.frontend.cut import CUT
 from aicf_mlir.frontend.emitter import Emitter
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.source import trace_error
-from aicf_mlir.frontend.types import has_numbers
+from aicf_mlir.frontend.types import OF_BYTES, has_numbers
 from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
 from aicf_mlir.ir.locations import SourceLocation
 from aicf_mlir.ir.tensor_op import shape_of
@@ -84,9 +85,10 @@ class NodeImporter(abc.ABC):
         if node.target is getitem:
             operand, index = cast(tuple[Node, int], node.args)
             return self._checked(node, cast(tuple[Value, ...], self._values[operand])[index])
+        is_wrapped = op_name(node) in WRAPPED and is_bytes(node)
         call = Call(
             arguments=bound_arguments(node, self.operands(node)),
-            expected=node.meta.get("val"),
+            expected=node.meta["val"].to(OF_BYTES) if is_wrapped else node.meta.get("val"),
             emit=self._emit,
             materialize=self.materialize,
             device=self._device,
@@ -100,7 +102,10 @@ class NodeImporter(abc.ABC):
             row = detach if node.target is CUT else TABLE.get(op_name(node))
             if row is None:
                 raise Refused
-            return self._checked(node, row(call))
+            made = row(call)
+            if is_wrapped:
+                made = self._emit.insert(CLASSES["bitwise_and"](made, self._emit.constant(255, OF_BYTES)))
+            return self._checked(node, made)
         except (Refused, VerifyException) as refused:
             location = self._graph.location(node)
             raise UnsupportedNode(node, str(refused), isinstance(refused, Forbidden), location) from None

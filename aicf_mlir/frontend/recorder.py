@@ -152,7 +152,10 @@ class Recorder(InnerGradients, TorchFunctionMode):
             except Unknown as unknown:
                 if (side := passed(inspect.currentframe(), name, operands[0], location)) is not None:
                     return side
-                raise value_read(READS_VALUES[name], location, str(unknown)) from None
+                refusal = value_read(READS_VALUES[name], location, str(unknown))
+                if (side := self.selections.side(name, operands[0], location, refusal)) is not None:
+                    return side
+                raise refusal from None
         carries_gradient = any(operand.requires_grad for operand in operands)
         if name == "data" and operands:  # a fake tensor has it outside of the graph
             if len(operands) > 1:

@@ -8,6 +8,7 @@ infinity or NaN that the others would not; it takes no part in gradients.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
@@ -100,6 +101,10 @@ SAME = frozenset(
 """Functions, by name, that give the same for the same operands: masks computed twice by them are one."""
 
 
+COMPARED = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+"""Comparisons, by name."""
+
+
 class Masks:
     """Tells which masks are the same, by what they are computed from."""
 
@@ -108,11 +113,18 @@ class Masks:
         """Computed tensors by id, each with its version and key."""
         self._counts: dict[int, tuple[Tensor, object]] = {}
         """0-d tensors by id that are the number of selected rows, with the key of the selection."""
+        self._full: dict[int, tuple[Tensor, int | bool, object]] = {}
+        """0-d tensors by id that follow from a number of selected rows, with the value that they have if all rows are selected,
+        and the key of the mask.
+        """
+        self.selected: set[object] = set()
+        """The keys of the masks that rows were selected by."""
         self._kept: list[object] = []
         """Keeps the ids in keys from being given again."""
 
     def note(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        """Remember the key of a tensor that a function of `SAME` has made."""
+        """Remember the key of a tensor that a function of `SAME` has made, and what follows from a number of rows."""
+        self._follow(name.strip("_"), args, kwargs, result)
         plain, is_in_place = name.strip("_"), name.endswith("_") and not name.startswith("__")
         if (
             is_in_place
@@ -128,11 +140,36 @@ class Masks:
         )
         self._keys[id(result)] = result, result._version, key
 
-    def count(self, x: Selected) -> Tensor:
-        """Return the number of selected rows."""
-        number = x.mask.sum()
-        self._counts[id(number)] = number, x.key
+    def count(self, x: Selected, each: int = 1) -> Tensor:
+        """Return the number of selected rows, or of elements of rows of `each`."""
+        number = x.mask.sum() * each if each != 1 else x.mask.sum()
+        if each == 1:
+            self._counts[id(number)] = number, x.key
+        self._full[id(number)] = number, x.mask.numel() * each, None
         return number
+
+    def full(self, value: Any) -> tuple[int | bool, object] | None:
+        """Return the value that a tensor has if all rows are selected, and the key of a mask that must select some; None if it
+        does not follow from their number.
+        """
+        known = self._full.get(id(value))
+        return known[1:] if known is not None and known[0] is value else None
+
+    def _follow(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Remember a number of selected rows, and a comparison of one."""
+        if kwargs or not is_a(result, Tensor) or result.dim():
+            return
+        if (
+            name in ("any", "sum")
+            and len(args) == 1
+            and args[0].dtype is torch.bool
+            and type(args[0]) is not Selected
+        ):
+            self._full[id(result)] = result, True if name == "any" else args[0].numel(), self.key(args[0])
+        pair = [(each, None) if type(each) in (int, float) else self.full(each) for each in args]
+        if name in COMPARED and len(pair) == 2 and None not in pair:
+            (one, key), (other, key2) = cast(Any, pair)
+            self._full[id(result)] = result, getattr(operator, name)(one, other), key or key2
 
     def is_count(self, value: Any, x: Selected) -> bool:
         """True if `value` is the number of rows of this selection, as `count` gave it."""

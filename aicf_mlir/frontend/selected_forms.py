@@ -54,13 +54,13 @@ class Forms:
     def of_numel(self) -> Any:
         """Return the number of elements, a 0-d tensor."""
         x = cast(Selected, self.args[0])
-        return x.mask.sum() * math.prod(x.rows.shape[1:])
+        return self.masks.count(x, math.prod(x.rows.shape[1:]))
 
     of_nelement = of_numel
 
     def of_len(self) -> Any:
-        """Python wants a number of its own."""
-        raise NotByRow("their number as a tensor: mask.sum(), or x.shape[0], in place of len()")
+        """Return the number of rows, a 0-d tensor: `len` itself is replaced while a step is traced."""
+        return self.masks.count(cast(Selected, self.args[0]))
 
     def of_getitem(self) -> Any:
         """Index selected rows, or anything by selected places."""
@@ -111,12 +111,20 @@ class Forms:
     def of_setitem(self) -> None:
         """`x[mask] = selected`, of the same mask, or `x[places] = selected`."""
         x, index, value = self.args
-        if type(index) is Selected and type(x) is not Selected and index.rows.dtype is not torch.bool:
-            if (type(value) is Selected and value.key != index.key) or index.rows.dim() != 1:
+        parts = parts_of(index)
+        if type(x) is not Selected and all(
+            type(e) is Selected and e.rows.dtype is not torch.bool for e in parts
+        ):
+            first, *rest = parts
+            if any(each.key != first.key or each.rows.dim() != 1 for each in parts) or (
+                type(value) is Selected and value.key != first.key
+            ):
                 raise NotByRow("places and rows of one mask")
-            beyond = torch.where(index.mask, index.rows, x.shape[0])  # a row more takes what is not selected
+            beyond = torch.where(first.mask, first.rows, x.shape[0])  # a row more takes what is not selected
             longer = torch.cat([x, x[:1]])
-            longer[beyond] = value.rows.to(x.dtype) if type(value) is Selected else value
+            longer[(beyond, *(each.rows for each in rest))] = (
+                value.rows.to(x.dtype) if type(value) is Selected else value
+            )
             x.copy_(longer[: x.shape[0]])
             return
         if type(x) is Selected or type(value) is not Selected or not is_mask(index):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import builtins
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
 
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.assertions import ASSERT
 from aicf_mlir.frontend.batched import is_batched
+from aicf_mlir.frontend.places import Replaced
 from aicf_mlir.frontend.selected import Knows, Masks, Selected, places, select, tensors_in
 from aicf_mlir.frontend.selected_forms import NotByRow, bound, is_mask, parts_of
 from aicf_mlir.frontend.selected_rules import Rules
@@ -28,6 +33,18 @@ class Selections:
     def __init__(self, known: Knows):
         self.masks = Masks()
         self._known = known
+        self._decided: list[tuple[object, Exception]] = []
+        """The masks by which a branch was decided, each with the error for one that selects nothing."""
+
+    @contextmanager
+    def decided(self) -> Generator[None]:
+        """Raise TraceError if the code inside decides by a mask that selects nothing: it may have taken the wrong side."""
+        try:
+            yield
+        finally:
+            for key, error in self._decided:
+                if key not in self.masks.selected:
+                    raise error
 
     def instead(
         self,
@@ -51,7 +68,38 @@ class Selections:
         if name not in SELECTS or (found := selecting(self.masks, name, args, kwargs)) is None:
             return None
         mask, select = found
-        return None if is_batched(mask) or self._known.has_all((mask,)) else select
+        if is_batched(mask) or self._known.has_all((mask,)):
+            return None
+        self.masks.selected.add(self.masks.key(mask))
+        return select
+
+    def side(
+        self, name: str, condition: Tensor, location: SourceLocation | None, refusal: Exception
+    ) -> bool | None:
+        """Return the side of a branch on a number of selected elements that is taken if all are, with a check; None for another
+        branch. `refusal`: the error if nothing is selected by that mask.
+        """
+        known = self.masks.full(condition)
+        if name != "__bool__" or known is None:
+            return None
+        full, key = known
+        if key is not None:
+            self._decided.append((key, refusal))
+        holds = condition != 0
+        text = f"{quoted(location).strip(' ()') or 'a branch'} on the number of elements under a mask takes its other side"
+        source.call_at(location, ASSERT, holds if full else holds.logical_not(), text)
+        return bool(full)
+
+
+@contextmanager
+def counted() -> Generator[None]:
+    """Let `len` of a selection be a tensor inside."""
+    known = builtins.len
+    builtins.len = cast(Any, Replaced(lambda x: Tensor.__len__(x) if type(x) is Selected else known(x)))
+    try:
+        yield
+    finally:
+        builtins.len = known
 
 
 def of_selected(rules: Rules, location: SourceLocation | None) -> Any:

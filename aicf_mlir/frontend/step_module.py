@@ -18,7 +18,7 @@ from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.places import PlaceNames, TracedPlaces, VisitedPlace
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.recorder import Recorder
-from aicf_mlir.frontend.selections import refuse_returned
+from aicf_mlir.frontend.selections import counted, refuse_returned
 from aicf_mlir.frontend.structure import Structure
 
 
@@ -176,11 +176,13 @@ class StepModule(torch.nn.Module):
             precision.autocast(),
             functions.traced(self.updates_parameters),
             transforms.traced(recorder),
+            counted(),
             drawn.refused(source.of_function(function) or forward),
+            recorder.selections.decided(),
             places.recording(),
         ):
             result = function(model, structure.rebuilt(batch))
-        loss, outputs = outcome(result, source.of_function(function))
+            loss, outputs = outcome(result, source.of_function(function))
         functions.expect_known(loss)
         refuse_returned((loss, outputs), source.of_function(function))
         self.outputs[:] = outputs

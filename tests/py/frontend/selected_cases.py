@@ -82,7 +82,34 @@ def twice(p: Tensor, b: Batch) -> Tensor:
     return x[y > 0].exp().sum() + (x[y > 0] * b["t"][b["r"]][y > 0]).sum()
 
 
+def only_if_any(p: Tensor, b: Batch) -> Tensor:
+    loss = p.mean()
+    if b["m"].any():
+        loss = loss + (p - b["t"])[b["m"]].pow(2).mean()
+    if b["r"].sum() > 0 and b["m"].sum() != 0:
+        loss = loss + p[b["r"]].mean()
+    return loss
+
+
+def many_or_few(p: Tensor, b: Batch) -> Tensor:
+    x = p[b["r"]]
+    if len(x) == 0:
+        return p.sum() * 0
+    return x.pow(2).sum() / len(x) + (x[x.sum(1) > -99].mean() if x.numel() >= 1 else 0)
+
+
+def written_by_two_places(p: Tensor, b: Batch) -> Tensor:
+    mask = torch.zeros_like(p)
+    i, j = torch.where(b["m"])
+    mask[i, j] = 2
+    return (mask * p).pow(2).sum()
+
+
 WORKS: dict[str, Loss] = {
+    "len": lambda p, b: p[b["r"]].sum() / len(p[b["r"]]),
+    "only if any": only_if_any,
+    "many or few": many_or_few,
+    "written by two places": written_by_two_places,
     "mean": lambda p, b: (p - b["t"])[b["m"]].pow(2).mean(),
     "sum over count": lambda p, b: p[b["m"]].sum() / b["m"].sum(),
     "mse": lambda p, b: F.mse_loss(p[b["m"]], b["t"][b["m"]]),
@@ -140,7 +167,6 @@ WORKS: dict[str, Loss] = {
 """Of each the value and the gradient are torch's."""
 
 REFUSED: dict[str, tuple[Loss, str]] = {
-    "len": (lambda p, b: p[b["r"]].sum() / len(p[b["r"]]), r"as a tensor"),
     "two masks": (lambda p, b: (p[b["m"]] - p[~b["m"]]).sum(), "one mask"),
     "a tensor of all rows": (lambda p, b: (p[b["m"]] - b["t"]).sum(), "selected too"),
     "sorted": (lambda p, b: p[b["m"]].sort()[0][0], "mask"),
@@ -158,5 +184,8 @@ REFUSED: dict[str, tuple[Loss, str]] = {
         lambda p, b: Twice.apply(p[b["m"]]).sum(),
         "a torch.autograd.Function on the elements",
     ),
-    "branch": (lambda p, b: p.sum() if p[b["r"]].shape[0] > 1 else p.mean(), "branches"),
+    "branch on what selects nothing": (lambda p, b: p.sum() if b["r"].any() else p.mean(), "branches"),
+    "branch on a value": (lambda p, b: p.sum() if p[b["r"]].sum() > 1 else p.mean(), "branches"),
+    "branch that ends elsewhere": (lambda p, b: None if p.isnan().any() else p.mean(), "branches"),
+    "as many times": (lambda p, b: p.sum() * sum(range(len(p[b["r"]]))), "value"),
 }

@@ -37,6 +37,8 @@ USES: dict[str, Function] = {
     "chosen": lambda x, b: torch.where(b["image"].bool(), x, 0.25),
     "made": lambda x, b: x * ((x.sigmoid() * 255).round().byte() / 255) + b["image"].float() / 255,
     "made of whole numbers": lambda x, b: x * (b["image"].long() * 3 - 200).to(torch.uint8).to(x.dtype) / 255,
+    "wrapped": lambda x, b: x * ((b["image"] + 100) * b["image"] - 7 ^ 1 | b["image"] & 3).to(x.dtype) / 255,
+    "filled": lambda x, b: x * b["image"].masked_fill(b["image"] > 9, 7).to(x.dtype) / 255,
     "parts": lambda x, b: torch.cat([part.to(x.dtype) for part in b["image"].chunk(2, 1)], 1) * x / 255,
 }  # fmt: skip
 
@@ -48,7 +50,6 @@ def test_bytes_train_as_torch(name: str) -> None:
 
 
 REFUSED: dict[str, tuple[Function, str]] = {
-    "sum": (lambda x, b: x * (b["image"] + 100).to(x.dtype), "arithmetic on bytes"),
     "negative": (lambda x, b: x * (-b["image"]).to(x.dtype), "arithmetic on bytes"),
     "all": (lambda x, b: x * b["image"].sum(), "arithmetic on bytes"),
     "another number": (lambda x, b: x * (b["image"] < 256).to(x.dtype), "bytes .uint8. compared with 256"),

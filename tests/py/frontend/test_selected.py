@@ -107,6 +107,19 @@ def test_the_largest_of_none_skips_the_step() -> None:
     assert all(map(torch.equal, before, model.parameters()))
 
 
+@pytest.mark.parametrize(
+    ("case", "mask"), [(WORKS["only if any"], "m"), (WORKS["many or few"], "r")], ids=["any", "len"]
+)
+def test_a_branch_that_takes_its_other_side_skips_the_step(case: Loss, mask: str) -> None:
+    model, step = step_of(case)
+    step.train_step(batch(0))
+    before = [each.detach().clone() for each in model.parameters()]
+    with pytest.raises(DataError, match="on the number of elements under a mask takes its other side"):
+        step.train_step({**batch(0), mask: torch.zeros_like(batch(0)[mask])})
+    assert all(map(torch.equal, before, model.parameters()))
+    step.train_step(batch(1))
+
+
 def test_what_torch_calls_by_itself_is_refused() -> None:
     chosen = Selected.of(torch.ones(3), torch.ones(3, dtype=torch.bool), "key")
     with pytest.raises(TraceError, match="which torch calls by itself"):

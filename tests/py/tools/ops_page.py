@@ -36,8 +36,8 @@ and tried again.
 ## Which element types are there?
 
 {dtypes}. Losses and parameters are floating-point numbers. Integers and booleans are indices, counters and masks, and are
-computed exactly in their own types. A batch entry may be bytes (uint8), as images are. The step converts or compares it before
-it computes with it. Numbers in the code of a model are exact up to 2^53.
+computed exactly in their own types. A batch entry may be bytes (uint8), as images are. The step converts or compares bytes before
+it computes with them, or computes as torch does, modulo 256 (`+ - * & | ^`). Numbers in the code of a model are exact up to 2^53.
 
 Complex numbers (`complex64`, `complex128`) are pairs of real ones. They may be parameters, buffers and values of a step, and all
 of `torch.fft` is supported. A batch and an output are real: use `torch.view_as_real` there.
@@ -52,8 +52,9 @@ of `torch.fft` is supported. A batch and an output are real: use `torch.view_as_
 - Python may depend on the values of tensors that the step only reads (edges, a mask, a grid of times). They are constants of the
   step, and a change is refused.
 - The elements under a mask (`x[mask]`, `masked_select`, `nonzero`, `torch.where(mask)`) keep the places of all, beside the mask.
-  What acts on each row alone and sums, means, extremes and losses over them are as in torch. `x.shape[0]` is a tensor. What needs
-  their number in Python, or puts them in order, is refused.
+  What acts on each row alone and sums, means, extremes and losses over them are as in torch. `len(x)` and `x.shape[0]` are tensors.
+  A branch on their number (`if mask.any()`, `if len(x) > 0`) takes the side that it takes if all are selected. A batch for which it
+  takes the other side skips the step, with `DataError`. What needs their number in Python, or puts them in order, is refused.
 - Random numbers come from a generator of our own (`seed=`, `step.seed(n)`). They follow torch's laws, but are not the same
   numbers.
 - A buffer may be updated by a value that is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,

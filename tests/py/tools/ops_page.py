@@ -52,9 +52,10 @@ of `torch.fft` is supported. A batch and an output are real: use `torch.view_as_
 - Python may depend on the values of tensors that the step only reads (edges, a mask, a grid of times). They are constants of the
   step, and a change is refused.
 - The elements under a mask (`x[mask]`, `masked_select`, `nonzero`, `torch.where(mask)`) keep the places of all, beside the mask.
-  What acts on each row alone and sums, means, extremes and losses over them are as in torch. `len(x)` and `x.shape[0]` are tensors.
-  A branch on their number (`if mask.any()`, `if len(x) > 0`) takes the side that it takes if all are selected. A batch for which it
-  takes the other side skips the step, with `DataError`. What needs their number in Python, or puts them in order, is refused.
+  What acts on each row alone and sums, means, extremes and losses over them are as in torch. `len(x)` and `x.shape[0]` are
+  tensors. A branch on their number (`if mask.any()`, `if len(x) > 0`) takes the side that it takes if all are selected. A batch
+  for which it takes the other side skips the step, with `DataError`. What needs their number in Python, or puts them in order, is
+  refused.
 - Random numbers come from a generator of our own (`seed=`, `step.seed(n)`). They follow torch's laws, but are not the same
   numbers.
 - A buffer may be updated by a value that is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,

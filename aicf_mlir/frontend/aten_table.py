@@ -211,6 +211,7 @@ INDEXING: dict[str, AtenRule] = {
     **rows(aten_indexing.gather, "gather.default"),
     **rows(aten_indexing.index_select, "index_select.default"),
     **rows(aten_indexing.take, "take.default"),
+    **rows(aten_indexing.as_strided, "as_strided.default"),
     **rows(aten_indexing.take_along_dim, "take_along_dim.default"),
     **rows(aten_indexing.index, "index.Tensor", "_unsafe_index.Tensor"),
     **rows(aten_indexing.index_put, "index_put.default", "_unsafe_index_put.default"),

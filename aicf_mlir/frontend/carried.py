@@ -218,9 +218,11 @@ class Carried:
                 " there; return it as an output, (loss, {name: tensor}), and give it to the next call in the batch",
             )
 
-    def refusal(self, names: Mapping[int, str], later: Carried | None = None) -> TraceError:
+    def refusal(
+        self, names: Mapping[int, str], later: Carried | None = None, *, is_once: bool = False
+    ) -> TraceError:
         """Return the error for values that a call changes and computes with; `later`: the changes that a further call
-        would find.
+        would find; `is_once`: a further call changes nothing.
         """
         named = PlaceNames(self.places, names)
         again = [(p.kind, id(p.owner), p.key) for p in (later.plain if later is not None else [])]
@@ -230,6 +232,10 @@ class Carried:
             "count in a buffer of the model (register_buffer), or outside of the step, and give it what it computes with in the"
             " batch or by meta="
         )
+        if is_once:
+            instead = (
+                "a second call changes nothing: call the model once, with such a batch, before it is compiled"
+            )
         repeats = "and computes with it; a compiled step runs no Python and would repeat the first call"
         if type(first) in FLAGS:
             return self._error(

@@ -122,8 +122,10 @@ def _settle(
     changing.
     """
     first = step.carried
+    again = step
 
     def is_same(move: Callable[[], None]) -> Carried | None:
+        nonlocal again
         again = step.anew()
         put_forth(first.others)
         move()
@@ -137,7 +139,7 @@ def _settle(
 
     second = is_same(lambda: None)
     if second is None or second.opaque or second.hidden:
-        raise first.refusal(step.paths)
+        raise first.refusal(step.paths, is_once=not again.carried.plain)
     if not second.is_settled and not (
         second.are_numbers and first.are_numbers and is_same(lambda: first.move_on(FAR))
     ):

@@ -99,6 +99,7 @@ class NodeImporter(abc.ABC):
                 return self._evaluate(node)
             if (why := refusal(node, op_name(node))) is not None:
                 raise Forbidden(why)
+            call.arguments.update(layout(node))
             row = detach if node.target is CUT else TABLE.get(op_name(node))
             if row is None:
                 raise Refused
@@ -167,3 +168,35 @@ def is_known(node: Node, arguments: Mapping[str, Any]) -> bool:
         values += value if isinstance(value, (list, tuple)) else [value]
     depends = any(isinstance(value, SSAValue) for value in values)
     return isinstance(node.meta.get("val"), torch.Tensor) and not depends and not is_random(node)
+
+
+VIEWS = (
+    "view",
+    "_unsafe_view",
+    "reshape",
+    "alias",
+    "detach",
+    "transpose",
+    "t",
+    "permute",
+    "slice",
+    "select",
+    "unsqueeze",
+    "squeeze",
+)
+"""Ops, by name, whose result is in the memory of their operand."""
+
+
+def layout(node: Node) -> dict[str, Any]:
+    """Return where torch has the operand of `as_strided` in memory; nothing for another op. Raises Forbidden for memory that the
+    step has not made, whose layout may change from step to step.
+    """
+    if op_name(node) != "aten.as_strided.default":
+        return {}
+    made = base = cast(Node, node.args[0])
+    while op_name(base).split(".")[1:2] and op_name(base).split(".")[1] in VIEWS:
+        base = base.all_input_nodes[0]
+    if base.op == "placeholder":
+        raise Forbidden("of memory that the step has not made; use unfold, or clone() before")
+    held: torch.Tensor = made.meta["val"]
+    return {"layout": (held.storage_offset(), held.stride())}

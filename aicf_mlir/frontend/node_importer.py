@@ -105,7 +105,9 @@ class NodeImporter(abc.ABC):
                 raise Refused
             made = row(call)
             if is_wrapped:
-                made = self._emit.insert(CLASSES["bitwise_and"](made, self._emit.constant(255, OF_BYTES)))
+                made = self._emit.insert(
+                    CLASSES["bitwise_and"](cast(SSAValue, made), self._emit.constant(255, OF_BYTES))
+                )
             return self._checked(node, made)
         except (Refused, VerifyException) as refused:
             location = self._graph.location(node)

@@ -95,7 +95,11 @@ class Selections:
 def counted() -> Generator[None]:
     """Let `len` of a selection be a tensor inside."""
     known = builtins.len
-    builtins.len = cast(Any, Replaced(lambda x: Tensor.__len__(x) if type(x) is Selected else known(x)))
+
+    def count(x: Any) -> Any:
+        return Tensor.__len__(x) if type(x) is Selected else known(x)
+
+    builtins.len = cast(Any, Replaced(count))
     try:
         yield
     finally:

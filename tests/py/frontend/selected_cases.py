@@ -91,6 +91,10 @@ def only_if_any(p: Tensor, b: Batch) -> Tensor:
     return loss
 
 
+def ends_elsewhere(p: Tensor, b: Batch) -> Any:
+    return None if p.isnan().any() else p.mean()
+
+
 def many_or_few(p: Tensor, b: Batch) -> Tensor:
     x = p[b["r"]]
     if len(x) == 0:
@@ -186,6 +190,6 @@ REFUSED: dict[str, tuple[Loss, str]] = {
     ),
     "branch on what selects nothing": (lambda p, b: p.sum() if b["r"].any() else p.mean(), "branches"),
     "branch on a value": (lambda p, b: p.sum() if p[b["r"]].sum() > 1 else p.mean(), "branches"),
-    "branch that ends elsewhere": (lambda p, b: None if p.isnan().any() else p.mean(), "branches"),
+    "branch that ends elsewhere": (ends_elsewhere, "branches"),
     "as many times": (lambda p, b: p.sum() * sum(range(len(p[b["r"]]))), "value"),
 }

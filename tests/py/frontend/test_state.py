@@ -405,7 +405,9 @@ def test_what_only_the_first_call_changes_says_to_call_the_model_once() -> None:
         return 2.0 if is_first else 1.0
 
     model = Layer(first, is_new=True)
-    with pytest.raises(TraceError, match=r"changes model\.is_new.*call the model once, with such a batch, before"):
+    with pytest.raises(
+        TraceError, match=r"changes model\.is_new.*call the model once, with such a batch, before"
+    ):
         trace(model, square, batch())
     square(model, batch())
     trace(model, square, batch())

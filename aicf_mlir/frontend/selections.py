@@ -97,7 +97,8 @@ def counted() -> Generator[None]:
     known = builtins.len
 
     def count(x: Any) -> Any:
-        return Tensor.__len__(x) if type(x) is Selected else known(x)
+        size: Any = Tensor.__len__ if type(x) is Selected else known
+        return size(x)
 
     builtins.len = cast(Any, Replaced(count))
     try:

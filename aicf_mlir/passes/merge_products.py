@@ -22,7 +22,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.registry import architecture
-from aicf_mlir.ir.signature import Label, argument_labels
+from aicf_mlir.ir.signature import argument_labels
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 LEAST_ROWS = 1024
@@ -61,15 +61,11 @@ def groups(function: FuncOp) -> Iterator[list[nn.LinearOp]]:
         sources = [argument_of(value, block) for value in (op.w, op.bias) if value is not None]
         if rows < LEAST_ROWS or math.prod(weight) > MOST_ELEMENTS or None in sources:
             continue
-        roles = tuple(role_of(labels[source.index]) for source in sources if source is not None)
+        # Products with a frozen weight stay apart from those that are trained.
+        roles = tuple(labels[source.index].role for source in sources if source is not None)
         key = op.x, is_true(op.allow_tf32), op.bias is None, element_type(op.w), roles
         found.setdefault(key, []).append(op)
     yield from (products for products in found.values() if len({op.w for op in products}) > 1)
-
-
-def role_of(label: Label) -> str:
-    """What decides whether a gradient is taken: products with a frozen weight stay apart from those that are trained."""
-    return label.role
 
 
 def argument_of(value: SSAValue, block: Block) -> BlockArgument | None:
@@ -84,12 +80,9 @@ def merge(products: list[nn.LinearOp]) -> None:
     first = products[0]
     weights = [hoisted(op.w, first) for op in products]
     biases = [hoisted(op.bias, first) for op in products if op.bias is not None]
-    added: list[Operation] = [weight := nn.ConcatOp(weights, 0)]
-    if biases:
-        added.append(bias := nn.ConcatOp(biases, 0))
-    joined = nn.LinearOp(
-        first.x, weight.result, bias.result if biases else None, allow_tf32=is_true(first.allow_tf32)
-    )
+    added = [nn.ConcatOp(values, 0) for values in (weights, biases) if values]
+    operands = [first.x, *(op.result for op in added)]
+    joined = nn.LinearOp(*operands, allow_tf32=is_true(first.allow_tf32))
     rank, sizes = len(shape_of(joined.result)), [shape_of(value)[0] for value in weights]
     parts = nn.SplitOp(joined.result, rank - 1, sizes)
     location = fused_location(*products)
@@ -102,12 +95,9 @@ def merge(products: list[nn.LinearOp]) -> None:
 
 def hoisted(value: SSAValue, place: Operation) -> SSAValue:
     """A weight, whose casts move in front of `place` where they are behind it."""
-    chain: list[Operation] = []
-    while isinstance(op := value.owner, nn.CastOp):
-        chain.append(op)
-        value = op.x
-    for op in reversed(chain):
+    if isinstance(op := value.owner, nn.CastOp):
+        hoisted(op.x, place)
         if not op.is_before_in_block(place):
             op.detach()
             Rewriter.insert_op(op, InsertPoint.before(place))
-    return chain[0].result if chain else value
+    return value

@@ -10,7 +10,8 @@ namespace aicf::cpu {
 // t + (first + low - k * dilation) / stride, where that is a whole number.
 static void split_dimension(const Convolution& c, int d, int64_t first, Positions* at, Results* to) {
   const int64_t s = c.stride[d], shared = std::gcd(s, c.dilation[d]), step = s / shared;
-  *to = {c.in[d] > first ? divide_up(c.in[d] - first, s) : 0, first, s, c.in[d]};
+  const int64_t rows = c.in[d] > first ? divide_up(c.in[d] - first, s) : 0;
+  *to = {rows, first, rows > 1 ? s : 1, c.in[d]};  // one row alone is next to that of the next image
   *at = {0, 0, -step, 1, 0, c.dilation[d] / shared, c.out[d]};
   for (int64_t k = 0; k < std::min(c.kernel[d], step); ++k)
     if ((first + c.low[d] - k * c.dilation[d]) % s == 0) {

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from levels import run_text
@@ -28,7 +29,7 @@ LEVELS = (("nn", "plan"), ("step", "kernel"), ("lowered", "plan"), ("fused", "ke
 def check_train_step(case: Program, device: str) -> None:
     """Fail where the compiled step, a level of its text, its replay or a file of it is not what torch computes."""
     levels = LEVELS[case.seed // STEPS_EACH % len(LEVELS)] if device == "cpu" else ()
-    ours = Compiled(case, device)
+    ours = Compiled(case, device, levels)
     start, arguments = ours.step.snapshot(), ours.arguments()
     found = ours.step.check(ours.given[0], steps=1 + case.seed % 2, exact=case.seed % 4 < 2)
     assert found.equal, str(found)
@@ -76,12 +77,12 @@ def check_train_step(case: Program, device: str) -> None:
 class Compiled:
     """A program that is compiled."""
 
-    def __init__(self, case: Program, device: str):
+    def __init__(self, case: Program, device: str, levels: Sequence[str] = ()):
         self.case, self.device = case, device
         self.model = case.make_model().to(device)
         self.optimizer = case.optimizer(self.model)
         self.step = case.compiled(self.model, self.optimizer, device)
-        self.ir = {level: self.step.ir(level) for row in LEVELS for level in row}
+        self.ir = {level: self.step.ir(level) for level in levels}
         self.given = [case.given(number, device) for number in range(len(case.steps))]
         self.evaluation = (
             compile_eval_step(
@@ -139,8 +140,9 @@ def held_values(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
 
 
 class Torch:
-    """The same steps in torch eager: in float64, in the program's dtype, and in that dtype with parameters
-    and inputs moved by up to two units in the last place: how far rounding alone carries this program. These are
+    """The same steps in torch eager: in float64, in the program's dtype, and in that dtype with parameters,
+    inputs and the gradient behind each layer moved by up to two units in the last place: how far rounding alone carries this
+    program, such as the bias in front of a norm, whose gradient is a sum of terms that cancel. These are
     made where it is asked for: most programs are right without.
     """
 
@@ -221,6 +223,13 @@ def _train(
         unit = torch.randint(-2, 3, gradient.shape, generator=generator) * case.unit
         return gradient + torch.where(gradient == 0, 0, unit.to(device, dtype) * gradient.abs().max())
 
+    def rounded_back(module: nn.Module, given: Any, made: Any) -> None:
+        if isinstance(made, torch.Tensor) and made.requires_grad:
+            made.register_hook(lambda gradient: perturb(gradient).to(gradient.dtype))
+
+    if perturbation is not None:
+        for module in model.modules():
+            module.register_forward_hook(rounded_back)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(perturb(parameter))

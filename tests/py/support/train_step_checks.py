@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from models import to_device, to_dtype, values
 from oracle import assert_same_bits, fault, root_mean_square
 from random_programs import STEPS_EACH, Program
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from aicf_mlir import compile_eval_step
 from aicf_mlir.frontend.structure import named
@@ -139,11 +141,35 @@ def held_values(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
     return found
 
 
+class Rounded(TorchDispatchMode):
+    """Moves what each op computes, by `perturb`."""
+
+    def __init__(self, perturb: Callable[[torch.Tensor], torch.Tensor]):
+        super().__init__()
+        self.perturb = perturb
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func._schema.is_mutable or func.is_view:
+            return made
+        return tree_map_only(torch.Tensor, self.perturb, made)
+
+
+def rounded(loss_fn: Callable[..., Any], perturb: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+    """A loss whose ops round otherwise."""
+
+    def rounds(*given: Any) -> Any:
+        with Rounded(perturb):
+            return loss_fn(*given)
+
+    return rounds
+
+
 class Torch:
     """The same steps in torch eager: in float64, in the program's dtype, and in that dtype with parameters,
-    inputs and the gradient behind each layer moved by up to two units in the last place: how far rounding alone carries this
-    program, such as the bias in front of a norm, whose gradient is a sum of terms that cancel. These are
-    made where it is asked for: most programs are right without.
+    inputs and the result of each op of forward moved by up to two units in the last place: how far rounding alone carries
+    this program. A mean far larger than what is left of its terms is such a result, and the gradient of a bias in front of
+    that norm nothing else. These are made where it is asked for: most programs are right without.
     """
 
     PERTURBED = 16
@@ -216,25 +242,19 @@ def _train(
         if perturbation is None or not tensor.is_floating_point():
             return tensor
         unit = torch.randint(-2, 3, tensor.shape, generator=generator) * case.unit
-        return tensor * (1 + unit.to(tensor.device, dtype))
+        return tensor * (1 + unit.to(tensor.device, tensor.dtype))
 
     def summed_otherwise(gradient: torch.Tensor) -> torch.Tensor:
         """With up to two units of the largest element, as another order of its sums leaves where they cancel; zeros stay."""
         unit = torch.randint(-2, 3, gradient.shape, generator=generator) * case.unit
         return gradient + torch.where(gradient == 0, 0, unit.to(device, dtype) * gradient.abs().max())
 
-    def rounded_back(module: nn.Module, given: Any, made: Any) -> None:
-        if isinstance(made, torch.Tensor) and made.requires_grad:
-            made.register_hook(lambda gradient: perturb(gradient).to(gradient.dtype))
-
-    if perturbation is not None:
-        for module in model.modules():
-            module.register_forward_hook(rounded_back)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(perturb(parameter))
     optimizer = case.optimizer(model)
-    mirror = Mirror(model, optimizer, case.loss, case.options)
+    loss_fn = case.loss if perturbation is None else rounded(case.loss, perturb)
+    mirror = Mirror(model, optimizer, loss_fn, case.options)
     after: list[dict[str, torch.Tensor]] = []
     for number, parts in enumerate(case.steps):
         moved = [

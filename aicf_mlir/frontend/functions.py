@@ -22,6 +22,7 @@ from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import edges_behind, edges_from
 from aicf_mlir.frontend.batched import batches, unbatched
+from aicf_mlir.frontend.checkpointed import Checkpoints
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.types import has_numbers
@@ -32,10 +33,6 @@ BASE: Any = Function.__mro__[1]
 
 FUNCTION: Any = import_module("torch.autograd.function")
 """The module whose `custom_function_call` applies a function inside of vmap."""
-
-CHECKPOINT: Any = import_module("torch.utils.checkpoint")
-AROUND = "_checkpoint_without_reentrant_generator"
-"""What a checkpoint does around its function, to compute it again in a gradient: the step has its values."""
 
 OF_TORCH = ("torch._library", "torch._functorch", "aicf_mlir")
 """Modules whose functions are the gradient of an op; the graph contains the op itself."""
@@ -95,9 +92,10 @@ class Functions:
         """The applications by node of autograd."""
         self._autocast: dict[str, bool] = {}
         self._numbered = 0
+        self.checkpoints = Checkpoints()
 
     @contextmanager
-    def traced(self, gradients_inside: bool) -> Generator[None]:
+    def traced(self, gradients_inside: bool, buffers: Sequence[torch.Tensor] = ()) -> Generator[None]:
         """Trace a step inside, with its gradients inside or after it: autocast there is the same as here, or off."""
         self._autocast = {
             device: gradients_inside and torch.is_autocast_enabled(device) for device in ("cpu", "cuda")
@@ -110,23 +108,19 @@ class Functions:
                 return cast(Any, super(BASE, cls)).apply(*args, **kwargs)
             return self._apply(cls, args, kwargs)
 
-        def around(*args: Any, **kwargs: Any) -> Any:
-            return theirs(*args, **kwargs) if get_ident() != thread else iter((None,))
-
         def call(*args: Any, **kwargs: Any) -> Any:
             return (
                 of_vmap(*args, **kwargs) if get_ident() != thread else self._apply(args[0], args[1:], kwargs)
             )
 
         of_vmap, FUNCTION.custom_function_call = FUNCTION.custom_function_call, call
-        theirs, BASE.apply = getattr(CHECKPOINT, AROUND), classmethod(apply)
-        setattr(CHECKPOINT, AROUND, around)
+        BASE.apply = classmethod(apply)
         try:
-            yield
+            with self.checkpoints.traced(buffers):
+                yield
         finally:
             del BASE.apply
             FUNCTION.custom_function_call = of_vmap
-            setattr(CHECKPOINT, AROUND, theirs)
 
     def _apply(self, cls: Any, args: Sequence[Any], kwargs: Any) -> Any:
         needed = tuple(isinstance(arg, torch.Tensor) and unbatched(arg).requires_grad for arg in args)
@@ -135,7 +129,7 @@ class Functions:
         ):
             return cast(Any, super(BASE, cls)).apply(*args, **kwargs)
         if issubclass(cls, CheckpointFunction):
-            return args[0](*args[2:])  # the value that it would compute again already exists
+            return self.checkpoints.call(args[0], args[2:])
         applied = Applied(cls, source.here())
         context, is_recorded = Context(needed), torch.is_grad_enabled()
         with gradients_enabled(False):

@@ -174,7 +174,7 @@ class StepModule(torch.nn.Module):
             self.followed,
             self.recorder,
             precision.autocast(),
-            functions.traced(self.updates_parameters),
+            functions.traced(self.updates_parameters, [*self.buffers()]),
             transforms.traced(recorder),
             counted(),
             drawn.refused(source.of_function(function) or forward),
@@ -182,6 +182,7 @@ class StepModule(torch.nn.Module):
             places.recording(),
         ):
             result = function(model, structure.rebuilt(batch))
+            functions.checkpoints.call_again()
             loss, outputs = outcome(result, source.of_function(function))
         functions.expect_known(loss)
         refuse_returned((loss, outputs), source.of_function(function))

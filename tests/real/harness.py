@@ -42,6 +42,8 @@ def judged(make: Make, device: str = "cpu") -> Result:
         if work.draws:
             return same_twice(make, device)
         truth = eager(make, device)
+        if truth.draws:
+            return Result("crash", "the step draws random numbers, and the case does not say so")
         try:
             ours = compiled(make, device)
         except AicfError as error:
@@ -153,6 +155,9 @@ def trained(
     """Each batch once and the last once more, by `again` if given."""
     before = state(work.model, work.optimizers)
     drawn = batches(work)
+    numbers = torch.get_rng_state()
     losses = [float(step(batch).detach()) for batch in drawn]
     losses.append(float((again or step)(drawn[-1]).detach()))
-    return Run(torch.tensor(losses, dtype=torch.float64), before, state(work.model, work.optimizers))
+    draws = not torch.equal(numbers, torch.get_rng_state())
+    after = state(work.model, work.optimizers)
+    return Run(torch.tensor(losses, dtype=torch.float64), before, after, draws)

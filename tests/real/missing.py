@@ -18,6 +18,7 @@ REASONS: dict[str, str] = {
     "random numbers of Python": r"draws random numbers of Python's random",
     "state kept by Python": r"the step changes what .* holds at a call, and computes with it",
     "buffer that starts empty": r"assigns to the buffer .* where there was (None|\w+\[0\])",
+    "buffer of another shape": r"assigns to the buffer .* where there was",
     "gradient of the step": r"the step reads `\.grad`",
     "assignment by .data": r"replaces `\.data`",
     "write under no_grad": r"changes a tensor in place under `no_grad`",

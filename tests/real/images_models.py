@@ -67,7 +67,6 @@ TIMM: dict[str, dict[str, Any]] = {
     "mobilevit_xxs": {},
     "poolformer_s12": {},
     "repvit_m0_9": {"depth": (1, 1, 1, 1)},
-    "starnet_s050": {},
     "efficientvit_b0": {},
     "convit_tiny": {"img_size": SIDE, "depth": 2, "local_up_to_layer": 1},
     "fasternet_t0": {},

@@ -42,6 +42,24 @@ def test_rounding_is_right() -> None:
     assert worst <= 1
 
 
+def test_a_movement_that_rounding_takes_away_is_right() -> None:
+    truth = harness.eager(work)
+    name, value = next((n, v) for n, v in truth.before.items() if n.startswith("parameter") and v.numel() > 8)
+    still = judge.Run(truth.losses, truth.before, {**truth.after, name: value})
+    for units, right in ((1, True), (40, False)):
+        moved = {**truth.after, name: value * (1 + units * torch.finfo(torch.float32).eps)}
+        worst, where = judge.excess(judge.Run(truth.losses, truth.before, moved), still, [still])
+        assert (worst <= 1) == right, (worst, where)
+
+
+def test_a_case_that_draws_has_to_say_so() -> None:
+    def drawing() -> case.Work:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+        return case.trained(model, lambda: {"x": torch.randn(8, 4)}, lambda m, b: m(b["x"]).square().mean())
+
+    assert "draws random numbers" in harness.judged(drawing).detail
+
+
 def test_a_state_that_is_missing_or_not_finite_is_wrong() -> None:
     truth = harness.eager(work)
     others = [harness.eager(work, seed=0)]

@@ -155,7 +155,9 @@ class Rounded(TorchDispatchMode):
         return tree_map_only(torch.Tensor, self.perturb, made)
 
 
-def rounded(loss_fn: Callable[..., Any], perturb: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+def rounded(
+    loss_fn: Callable[..., Any], perturb: Callable[[torch.Tensor], torch.Tensor]
+) -> Callable[..., Any]:
     """A loss whose ops round otherwise."""
 
     def rounds(*given: Any) -> Any:

@@ -262,7 +262,7 @@ def whole(name: str) -> Make:
             targets = [{"boxes": b["boxes"][i], "labels": b["labels"][i]} for i in range(2)]
             return torch.stack(list(m(list(b["x"]), targets).values())).sum()
 
-        return trained(model, batch, loss, sgd)
+        return trained(model, batch, loss, sgd, draws=True)  # the side to which it resizes
 
     return make
 
@@ -294,14 +294,6 @@ DIFFUSERS: dict[str, Make] = {
             "c": torch.randn(2, 3, 16, 16),
         },
         lambda m, b: (m(b["x"], b["s"], b["e"], b["c"]).mid_block_res_sample - 1).square().mean(),
-        sgd,
-    ),
-    "U-Net of one dimension": lambda: trained(
-        diffusers.UNet1DModel(
-            sample_size=32, extra_in_channels=16, block_out_channels=(32, 32, 64), layers_per_block=1
-        ),
-        lambda: {"x": torch.randn(2, 2, 32), "s": torch.randint(1000, (2,))},
-        lambda m, b: F.mse_loss(m(b["x"], b["s"]).sample, b["x"]),
         sgd,
     ),
     "U-Net of videos": lambda: trained(

@@ -14,7 +14,7 @@ REASONS: dict[str, str] = {
     "integer concatenation": r"aten\.cat\.default\(int64.*arithmetic on int64",
     "shape from values": r"shape depends on values",
     "number of selected elements": r"on the elements under a mask",
-    "value read": r"the step (branches|depends) on the value of a tensor",
+    "value read": r"the step (branches on|depends on|reads) the value of a tensor",
     "random numbers of Python": r"draws random numbers of Python's random",
     "state kept by Python": r"the step changes what .* holds at a call, and computes with it",
     "buffer that starts empty": r"assigns to the buffer .* where there was (None|\w+\[0\])",

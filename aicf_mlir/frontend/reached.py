@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 
+from aicf_mlir.frontend.custom_ops import registered_for
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.library import is_setting
 from aicf_mlir.frontend.places import ARRAYS, DRAWN, PlaceNames, VisitedPlace
@@ -52,12 +53,14 @@ def collect(places: Sequence[VisitedPlace], names: Mapping[int, str]) -> list[Re
 def values_read(
     exported: ExportedStep, tensors: Mapping[torch.Tensor, str], names: Mapping[int, str]
 ) -> list[Read]:
-    """Return reads of the tensors whose values the trace has used; `tensors` names the modules' tensors, `names` is as
-    in `collect`.
+    """Return reads of the tensors whose values the trace has used, and of the functions registered for custom ops.
+
+    `tensors` names the modules' tensors, `names` is as in `collect`.
     """
     sources = exported.recorder.known.sources.values()
     named = PlaceNames(exported.places, names) if sources else None
-    return [
+    registered = [each for op in exported.recorder.custom_ops.values() for each in registered_for(op)]
+    return registered + [
         Read(
             f"model.{tensors[tensor]}" if tensor in tensors else named.path(tensor) if named else "",
             "values",

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportUnknownVariableType]
 
 from aicf_mlir.errors import TraceError
-from aicf_mlir.frontend import source
+from aicf_mlir.frontend import custom_ops, source
 from aicf_mlir.frontend.assertions import passed
 from aicf_mlir.frontend.batched import batches, is_batched, unbatched
 from aicf_mlir.frontend.drawn import refuse_generator
@@ -99,6 +99,8 @@ class Recorder(InnerGradients, TorchFunctionMode):
         self._carriers: dict[object, torch.Tensor] = {}
         """The tensors with a gradient that the step has met, by memory."""
         self.functions = Functions()
+        self.custom_ops: dict[str, Any] = {}
+        """What `torch.library.custom_op` has made of the ops that the step calls, by name."""
 
     def __torch_function__(
         self,
@@ -129,6 +131,10 @@ class Recorder(InnerGradients, TorchFunctionMode):
         args = self.traced(tuple(args))
         named: dict[str, Any] = self.traced(dict(kwargs))
         kwargs = named
+        if (definition := custom_ops.definition_of(func)) is not None:
+            self.custom_ops[definition._qualname] = definition
+            with self:
+                return of_step(custom_ops.applied)(definition, args, kwargs)
         if func is torch.autograd.grad:
             return self.gradient_of(**dict(zip(OF_GRAD, args, strict=False)) | named)
         if makes_leaf(name, args, kwargs):

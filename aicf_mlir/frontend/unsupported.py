@@ -53,6 +53,11 @@ UNLISTED = (aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec)
 NO_FORM = "there is no such op here yet"
 """The reason for an op that has no row in the table."""
 
+OF_A_LIBRARY = (
+    "its body is none that a trace can see; define it by torch.library.custom_op, whose Python is traced"
+)
+"""The reason for an op of another library than torch."""
+
 PAGE = "docs/ops.md"
 """The page that lists all supported ops."""
 
@@ -79,7 +84,8 @@ class UnsupportedNode(Exception):
         """Return the error for the user: the op, its shapes, the line, the reason, and a replacement or the page with
         all ops.
         """
-        why = self.reason or reason or NO_FORM
+        is_torchs = getattr(self.target, "namespace", "aten") in ("aten", "prim", "prims")
+        why = self.reason or reason or (NO_FORM if is_torchs else OF_A_LIBRARY)
         instead = f"; write instead: {self.advice}" if self.advice else self._others()
         return trace_error(
             f"{self.what} is not supported{quoted(self.location)}: {why}{instead}", self.location

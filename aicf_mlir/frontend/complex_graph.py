@@ -8,8 +8,7 @@ two, as `torch.view_as_real` shows it. So are values whose gradient the step tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import getitem
 from typing import Any, cast
@@ -20,16 +19,13 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, TensorArgument
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _disable_current_modes,  # pyright: ignore[reportPrivateUsage]
-)
 from torch.utils._pytree import tree_leaves, tree_map
 
 from aicf_mlir.frontend.complex_composites import COMPOSITES
 from aicf_mlir.frontend.complex_parts import Pair
 from aicf_mlir.frontend.complex_rules import rule_for
 from aicf_mlir.frontend.graph_walk import needed_by
+from aicf_mlir.frontend.graph_writer import GraphWriter, without_values
 from aicf_mlir.frontend.markers import BACKWARD, GRADIENT
 from aicf_mlir.frontend.refused import Refused
 
@@ -40,11 +36,6 @@ OURS = ("aicf_train", "aicf_custom")
 
 DIFFERENTIATED = {BACKWARD: 1, GRADIENT: 2}
 """The number of the argument with the tensors to which an op takes gradients."""
-
-TORCH: Any = vars(torch)["_C"]
-EXCLUDED: Any = TORCH._ExcludeDispatchKeyGuard
-VIEWS: Any = TORCH.DispatchKeySet(TORCH.DispatchKey.ADInplaceOrView)
-"""What torch's dispatcher leaves out while ops are written."""
 
 Refuse = Callable[[Node, Refused], None]
 """What is done about a node without a real form: mostly it raises an error. After it the node's results are any."""
@@ -74,44 +65,25 @@ def is_complex(node: Node) -> bool:
     )
 
 
-def without_values(
-    shape: Sequence[int], dtype: torch.dtype, device: torch.device, fake_mode: Any
-) -> torch.Tensor:
-    """Return a new dense tensor without values, which no other mode sees."""
-    with _disable_current_modes(), fake_mode:
-        return torch.empty(tuple(shape), dtype=dtype, device=device)
-
-
-class RealOps(TorchDispatchMode):
+class RealOps(GraphWriter):
     """Writes the ops that run on tensors without values to `graph`, and those of complex ones as ops of their parts."""
 
     def __init__(self, graph: Graph, fake_mode: Any):
-        super().__init__()  # pyright: ignore[reportUnknownMemberType]
-        self.graph = graph
-        self.meta: dict[str, Any] = {}
-        """The line and the layer of the ops that follow."""
-        self._fake_mode = fake_mode
-        self._nodes: dict[int, tuple[torch.Tensor, Node]] = {}
-        """The node of each real tensor, which is kept: its id stays its own."""
+        super().__init__(graph, fake_mode)
         self._pairs: dict[int, Pair] = {}
         self._wholes: dict[int, torch.Tensor] = {}
         """The parts of a complex tensor as one real tensor."""
         self._kept: list[torch.Tensor] = []
-        self._made: dict[Any, torch.Tensor] = {}
-        """The results of ops without operands: each is written once."""
 
-    @contextmanager
-    def writing(self) -> Generator[None]:
-        """Write what runs inside. It runs below autograd, which would note views: composites arrive whole."""
-        with TORCH._AutoDispatchBelowAutograd(), EXCLUDED(VIEWS), self:
-            yield
+    def is_taken_apart(self, func: Any) -> bool:
+        return func.namespace == "aten"
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         with self:
-            if func.namespace == "aten" and (whole := func.decompose(*args, **kwargs)) is not NotImplemented:
+            if self.is_taken_apart(func) and (whole := func.decompose(*args, **kwargs)) is not NotImplemented:
                 return whole
         with self._fake_mode:
             made = func(*args, **kwargs)
@@ -176,42 +148,12 @@ class RealOps(TorchDispatchMode):
             self._wholes[id(tensor)] = found = torch.stack([pair.re, im], -1)
         return found
 
-    def _written(self, func: Any, made: Any, args: Any, kwargs: Any) -> Any:
-        if func._schema.is_mutable:
-            raise Refused(f"{func}, which writes to a tensor,")
-        key = None
-        if not any(isinstance(each, torch.Tensor) for each in tree_leaves((args, kwargs))):
-            key = None if torch.Tag.nondeterministic_seeded in func.tags else str((func, args, kwargs))
-            if key in self._made:
-                return self._made[key]
-        operands = tree_map(self._operand, (tuple(args), kwargs))
-        node = self.graph.call_function(func, *operands)
-        node.meta = {**self.meta, "val": made}
-        if isinstance(made, torch.Tensor):
-            self.name(made, node)
-            if key is not None:
-                self._made[key] = made
-        else:
-            for i, each in enumerate(made):
-                part = self.graph.call_function(getitem, (node, i))
-                part.meta = {**self.meta, "val": each}
-                self.name(each, part)
-        return made
-
-    def _operand(self, value: Any) -> Any:
-        """A tensor as its node."""
-        return self.node(value) if isinstance(value, torch.Tensor) else value
-
-    def name(self, tensor: torch.Tensor, node: Node) -> None:
-        """Note that a real tensor is the value of `node`."""
-        self._nodes[id(tensor)] = tensor, node
-
     def node(self, tensor: torch.Tensor) -> Node:
         """Return the node of a real tensor; of a complex one that of the real one that has its parts."""
         if tensor.is_complex():
             with self.writing():
                 tensor = self.whole(tensor)
-        return self._nodes[id(tensor)][1]
+        return super().node(tensor)
 
 
 def is_op(target: object) -> bool:
@@ -264,9 +206,7 @@ class _Walk:
         is_part = node.target is getitem and not isinstance(self._values[operands[0]], Node)
         if not is_part and not any(map(is_complex, (node, *operands))):
             return self._graph.node_copy(node, lambda each: self._node(self._values[each]))
-        self._ops.meta = {
-            key: node.meta[key] for key in ("stack_trace", "nn_module_stack", "from_node") if key in node.meta
-        }
+        self._ops.for_node(node)
         try:
             value = self._computed(node)
         except Refused as refused:
@@ -331,12 +271,7 @@ class _Walk:
     def _operand(self, node: Node) -> Any:
         """Return the tensors without values of an operand."""
         value = self._values[node]
-        if not isinstance(value, Node):
-            return value
-        traced: torch.Tensor = value.meta["val"]
-        tensor = without_values(traced.shape, traced.dtype, traced.device, self._fake_mode)
-        self._ops.name(tensor, value)
-        return tensor
+        return self._ops.like(value) if isinstance(value, Node) else value
 
     def _node(self, value: Any) -> Node:
         return value if isinstance(value, Node) else self._ops.node(value)

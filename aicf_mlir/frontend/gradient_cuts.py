@@ -40,7 +40,7 @@ from aicf_mlir.frontend.cut import CUT
 from aicf_mlir.frontend.effects import EFFECT, Writes, written_operands
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.grad_modes import inline_grad_modes, records_gradients
-from aicf_mlir.frontend.markers import GRADIENT
+from aicf_mlir.frontend.markers import GRADIENT, GRADIENT_ROWS
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.recorder import beside_the_graph, memory_of, tensors
 from aicf_mlir.frontend.source import trace_error
@@ -229,7 +229,7 @@ class _Run:
     def _ours(self, node: Node, op: Any, args: Any, kwargs: Any) -> Any:
         if op is CUSTOM_GRADIENT:
             self._saw(node, args[3], set())
-        if op is GRADIENT:
+        if op in (GRADIENT, GRADIENT_ROWS):
             self.takes = True
             self._saw(node, args[:3], set())
             for output in args[0]:

@@ -9,9 +9,9 @@ import torch
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import edges_behind, leaves_of
-from aicf_mlir.frontend.batched import expect_few, made_leaf, unbatched
+from aicf_mlir.frontend.batched import made_leaf, unbatched
 from aicf_mlir.frontend.functions import Functions
-from aicf_mlir.frontend.markers import GRADIENT, INPUT, LEAF
+from aicf_mlir.frontend.markers import GRADIENT, GRADIENT_ROWS, INPUT, LEAF
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.types import has_numbers
 from aicf_mlir.ir.locations import SourceLocation
@@ -96,28 +96,9 @@ class InnerGradients:
         location, of, asked = source.here(), as_list(outputs), as_list(inputs)
         retain = create_graph if retain_graph is None else retain_graph
         given = as_list(grad_outputs) or [None] * len(of)
-        if is_grads_batched:
-            sizes = {each.shape[0] for each in given if each is not None}
-            expect_few(max(sizes, default=0))
-            rows = [
-                self.gradient_of(
-                    of,
-                    asked,
-                    [each if each is None else each[row] for each in given],
-                    retain or row < size - 1,
-                    create_graph,
-                    allow_unused=allow_unused,
-                    materialize_grads=materialize_grads,
-                )
-                for size in sizes
-                for row in range(size)
-            ]
-            return tuple(
-                None if any(each is None for each in parts) else torch.stack(cast(Any, parts))
-                for parts in zip(*rows, strict=True)
-            )
+        rows = next((each.shape[0] for each in given if each is not None), 0) if is_grads_batched else None
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-            seeds = [self._seed(output, seed, location) for output, seed in zip(of, given, strict=True)]
+            seeds = [self._seed(output, seed, location, rows) for output, seed in zip(of, given, strict=True)]
             recorded = [unbatched(output) for output in of]
             for output in recorded:
                 self.functions.expect_known(output)
@@ -136,26 +117,36 @@ class InnerGradients:
                     location,
                 )
             wrt = [each for each, is_reached in zip(asked, reached, strict=True) if is_reached]
+            op, in_rows = (GRADIENT, ()) if rows is None else (GRADIENT_ROWS, (rows,))
             found = iter(
-                source.call_at(location, GRADIENT, of, seeds, wrt, create_graph, retain) if wrt else ()
+                source.call_at(location, op, of, seeds, wrt, *in_rows, create_graph, retain) if wrt else ()
             )
             return tuple(
-                next(found) if is_reached else torch.zeros_like(each) if materialize_grads else None
+                next(found)
+                if is_reached
+                else each.new_zeros((*in_rows, *each.shape))
+                if materialize_grads
+                else None
                 for each, is_reached in zip(asked, reached, strict=True)
             )
 
     def _seed(
-        self, output: torch.Tensor, seed: torch.Tensor | None, location: SourceLocation | None
+        self,
+        output: torch.Tensor,
+        seed: torch.Tensor | None,
+        location: SourceLocation | None,
+        rows: int | None,
     ) -> torch.Tensor:
-        """Return the gradient of an output: 1 where it is one number and none is given."""
+        """Return the gradient of an output: 1 where it is one number and none is given; all `rows` of them."""
+        wanted = [*([] if rows is None else [rows]), *output.shape]
         if seed is None:
             if output.numel() != 1:
                 raise trace_error(
                     f"torch.autograd.grad{quoted(location)} needs grad_outputs for an output of shape {list(output.shape)}",
                     location,
                 )
-            return source.call_at(location, torch.ones_like, output.detach())
-        if seed.shape != output.shape:
+            return source.call_at(location, output.detach().new_ones, wanted)
+        if list(seed.shape) != wanted:
             raise trace_error(
                 f"torch.autograd.grad{quoted(location)} got grad_outputs of shape {list(seed.shape)} for an output of shape"
                 f" {list(output.shape)}",

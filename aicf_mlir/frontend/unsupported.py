@@ -18,6 +18,7 @@ from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.complex_graph import in_real_numbers, is_complex
 from aicf_mlir.frontend.effects import EFFECT
 from aicf_mlir.frontend.export import decompose, is_functional
+from aicf_mlir.frontend.gradient_rows import with_rows
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.types import describe
@@ -106,6 +107,8 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
     is_whole, refused, tried = is_functional(exported.program), list[UnsupportedNode](), list[Any]()
     if not is_whole:
         exported = exported.with_program(decompose(exported.program, with_effects(exported.program)))
+
+    with_rows(exported.program)
 
     def refuse(node: Node, why: Refused) -> None:
         raise UnsupportedNode(node, str(why), isinstance(why, Forbidden), exported.location(node))

@@ -168,25 +168,7 @@ def linear_in_a_gradient(model: Any, b: Batch) -> torch.Tensor:
     return along(value * b["w"]).mean()
 
 
-def many_rows(model: Any, b: Batch) -> torch.Tensor:
-    return torch.func.jacrev(model)(b["z"].repeat(22, 1)).square().mean()
-
-
-def many_given_rows(model: Any, b: Batch) -> torch.Tensor:
-    x = b["z"].requires_grad_()
-    y = model(x)
-    return grad(y, x, torch.ones(129, *y.shape, dtype=y.dtype), create_graph=True, is_grads_batched=True)[
-        0
-    ].mean()
-
-
-ROWS_REFUSED = (
-    "gradients of one value .*at most 128 are supported: of a batch take the Jacobian of each sample"
-)
-
 REFUSED: dict[str, tuple[Any, str]] = {
-    "many rows": (many_rows, "the step takes 132 " + ROWS_REFUSED),
-    "many given rows": (many_given_rows, "the step takes 129 " + ROWS_REFUSED),
     "duals under no_grad": (dual_under_no_grad, r"forward_ad is used under no_grad\(\)"),
     "a dual through no_grad": (dual_through_no_grad, r"a tangent may pass through no_grad\(\)"),
     "nested duals": (nested_duals, "Nested forward mode AD is not supported"),

@@ -6,6 +6,7 @@ their names.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -14,12 +15,14 @@ from typing import Literal
 import torch
 from torch.fx import Node
 
+from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.recorder import memory_of, value_read
 from aicf_mlir.frontend.shared_memory import refuse_shared
-from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import special
+from aicf_mlir.frontend.torch_errors import ON_META
 from aicf_mlir.frontend.types import describe, in_real, is_supported, supported_dtypes
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -75,6 +78,9 @@ def bind(
         location = exported.location(updated[node] if node in updated else next(iter(node.users)))
         if (why := special(tensor)) is not None:
             raise trace_error(f"{placeholder.path!r} is {why}", location)
+        if tensor.is_meta and any(not other.is_meta for other in names):
+            what = ON_META.format(line=quoted(location))
+            raise trace_error(f"the step reads {placeholder.path!r} {what}", location)
         if node in updated and memory_of(tensor) in sources:
             raise value_read(
                 f"writes to {placeholder.path!r}, and its shapes or its Python depend on what is there",
@@ -124,7 +130,7 @@ def binding_of(
 ) -> Binding:
     """Return the argument for a tensor of the user's. Raises TraceError for a tensor that cannot be one."""
     name = names.get(tensor) or free_name(path.replace("lifted_tensor_", "captured."), names.values())
-    if tensor.grad_fn is not None:
+    if tensor.grad_fn is not None and is_seen(tensor):
         raise trace_error(
             f"{name!r}, {describe(tensor)}, was computed outside the step from tensors that require a gradient, which"
             " the step would not reach; compute it inside, or pass it detached",
@@ -135,6 +141,20 @@ def binding_of(
             f"{name!r} is a tensor of {tensor.dtype}; supported are {supported_dtypes()}", location
         )
     return Binding("param" if tensor in trained else "buffer", name, tensor)
+
+
+def is_seen(tensor: torch.Tensor) -> bool:
+    """True if Python code holds a leaf that `tensor` is computed from, and so sees its gradient.
+
+    It holds none of `torch.tensor(…, requires_grad=True).float()`.
+    """
+    alone = references(torch.zeros(1, requires_grad=True, device="cpu").double())
+    return any(count > alone[0] for count in references(tensor))
+
+
+def references(tensor: torch.Tensor) -> list[int]:
+    """Return the number of references to each leaf that a tensor is computed from."""
+    return [sys.getrefcount(leaf) for leaf in leaves_of(tensor)]
 
 
 def refuse_update(binding: Binding, location: SourceLocation | None) -> None:

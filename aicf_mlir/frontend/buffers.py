@@ -6,7 +6,7 @@ a buffer in several places is None in all but the first, until the user's code r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -47,11 +47,11 @@ class Buffers:
             if place.tensor is not None and place.entries is _buffers(place.module):
                 first.setdefault(id(place.tensor), place)
         self._places = [p for p in self._places if p.entries is _buffers(p.module) or id(p.tensor) in first]
+        self._parameters = [place for path, module in self._modules for place in _parameters(path, module)]
         if with_parameters:
-            tied = [place for path, module in self._modules for place in _parameters(path, module)]
-            for place in tied:
+            for place in self._parameters:
                 first.setdefault(id(place.tensor), place)
-            self._places += tied
+            self._places += self._parameters
         self._again = [
             (place, found)
             for place in self._places
@@ -104,7 +104,9 @@ class Buffers:
         for children, name, child in self._modules_again:
             children[name] = child
         before = [(place, place.tensor) for place in self._places]
+        parameters = [(place, place.tensor) for place in self._parameters]
         yield
+        self._expect_kept(parameters, location)
         known = {(id(place.entries), place.key) for place in self._places}
         for path, module in self._modules:
             for name in _buffers(module):
@@ -120,6 +122,25 @@ class Buffers:
                 held.append((place.tensor, place.path))
             place.entries[place.key] = tensor
         self._hide()
+
+    def _expect_kept(
+        self, before: Sequence[tuple[BufferPlace, Any]], location: SourceLocation | None
+    ) -> None:
+        """Raise TraceError if a parameter is another one than before: a step trains those that it has begun with."""
+        known = {(id(place.entries), place.key) for place, _ in before}
+        changed = [place.path for place, tensor in before if place.tensor is not tensor]
+        changed += [
+            place.path
+            for path, module in self._modules
+            for place in _parameters(path, module)
+            if (id(place.entries), place.key) not in known
+        ]
+        if changed:
+            raise trace_error(
+                f"the step makes {changed[0]!r} another parameter, which its optimizer does not have; keep what the step computes"
+                " for its next call in a buffer (register_buffer), or write to the parameter in place",
+                location,
+            )
 
 
 def _assign(

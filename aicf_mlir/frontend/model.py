@@ -71,8 +71,13 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def device_of(names: Mapping[torch.Tensor, str], wanted: str | torch.device | None) -> torch.device:
-    """Return the one device of the model's tensors; `wanted` for a model without any."""
+    """Return the one device of the model's tensors; `wanted` for a model without any.
+
+    A module on "meta" has no values: it is there to be called with other tensors, by `functional_call`.
+    """
     devices = {tensor.device: name for tensor, name in names.items()}
+    if len(devices) > 1:
+        devices.pop(torch.device("meta"), None)
     if len(devices) > 1:
         places = ", ".join(f"{name!r} on {device}" for device, name in devices.items())
         raise TraceError(f"the model lies on several devices ({places}); move it to one with model.to(...)")

@@ -25,9 +25,14 @@ NO_BUFFER = (
     "changes a tensor in place that is no buffer of the model{line}, which is not supported; register it with"
     " register_buffer on a module of the model"
 )
+ON_META = (
+    "on the meta device, which has no values{line}; give it some (model.to_empty), or call its module with other tensors, by"
+    " torch.func.functional_call"
+)
 EXPLANATIONS: tuple[tuple[str, str], ...] = (
     (r"UncapturedHigherOrderOpError|higher.order op", CONTROL_FLOW),
     (r"functorch|TensorWrapper|GradTrackingTensor|BatchedTensor|dual_level|_make_dual", TRANSFORMS),
+    (r"DeviceMismatchError.*\bmeta\b", f"reads a tensor {ON_META}"),
     (r"expected compiled_fn to be GraphModule", TWICE),
     (r"is mutated in the forward method", NO_BUFFER),
 )

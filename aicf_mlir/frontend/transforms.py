@@ -15,7 +15,7 @@ from threading import get_ident
 from typing import Any, cast
 
 import torch
-from torch.autograd import forward_ad
+from torch.autograd import Variable, forward_ad
 from torch.utils import _pytree as pytree  # pyright: ignore[reportPrivateUsage]
 
 from aicf_mlir.frontend import source
@@ -40,7 +40,7 @@ def traced(gradients: InnerGradients) -> Generator[None]:
 
     def here(name: str, function: Callable[..., Any], module: Any = EAGER) -> None:
         theirs = getattr(module, name)
-        before.append((module, name, theirs))
+        before.append((module, name, vars(module).get(name)))
 
         def chosen(*args: Any, **kwargs: Any) -> Any:
             return (function if get_ident() == thread else theirs)(*args, **kwargs)
@@ -70,6 +70,7 @@ def traced(gradients: InnerGradients) -> Generator[None]:
     here("_jvp_with_argnums", jvp)
     here("lazy_dynamo_disallow", _linear)
     here("_remove_batch_dim", rows_of, VMAP)
+    here("__new__", variable, Variable)
     for name, function in Duals(gradients, partial(found_derivatives, gradients)).functions().items():
         here(name, function, place_of(name))
     before.append((forward_ad, "_current_level", vars(forward_ad)["_current_level"]))
@@ -77,7 +78,17 @@ def traced(gradients: InnerGradients) -> Generator[None]:
         yield
     finally:
         for module, name, theirs in before:
-            setattr(module, name, theirs)
+            if theirs is None:  # inherited
+                delattr(module, name)
+            else:
+                setattr(module, name, theirs)
+
+
+def variable(_: type, data: torch.Tensor, requires_grad: bool = False, volatile: Any = None) -> torch.Tensor:
+    """Do `torch.autograd.Variable(data, requires_grad)`, of which a trace sees a tensor without a gradient: a new leaf."""
+    del volatile
+    made = data.detach()
+    return made.requires_grad_() if requires_grad else made
 
 
 def _linear(function: Any) -> Callable[[Any], Any]:

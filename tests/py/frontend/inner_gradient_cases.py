@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd import grad
+from torch.autograd import Variable, grad
 from torch.func import functional_call
 from torch.nn import functional as F
 
@@ -300,7 +300,24 @@ def fused(model: Any, b: Batch) -> torch.Tensor:
     return model(x).square().mean() + slope(model(x), x).square().mean()
 
 
+def by_variable(model: Any, b: Batch) -> torch.Tensor:
+    """As old code makes a leaf, and cuts a gradient."""
+    between = Variable(0.3 * b["z"] + 0.7 * b["w"], requires_grad=True)
+    (found,) = grad(model(between).sum(), between, create_graph=True)
+    return (found.norm(2, dim=1) - 1).square().mean() + (model(b["z"]) * Variable(model(b["w"]))).mean()
+
+
+OWN_POINTS = torch.tensor([[0.1, 0.2], [0.3, 0.4]], requires_grad=True, device="cpu").double()
+"""Points that are computed from a leaf which nobody holds."""
+
+
+def of_own_points(model: Any, b: Batch) -> torch.Tensor:
+    return slope(model(OWN_POINTS), OWN_POINTS).square().mean() + model(b["z"]).square().mean()
+
+
 CASES: dict[str, tuple[Callable[[], nn.Module], Loss]] = {
+    "Variable": (tanh_net, by_variable),
+    "of points that are computed before": (tanh_net, of_own_points),
     "Burgers": (tanh_net, burgers),
     "KdV, third order": (tanh_net, kdv),
     "deep Ritz": (tanh_net, deep_ritz),

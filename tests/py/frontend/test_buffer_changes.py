@@ -12,7 +12,7 @@ from buffer_models import Compiled, Normalized, assert_same, model, sgd, tensors
 from models import mse
 from torch import nn
 
-from aicf_mlir import BindError, GuardError, TraceError, compile_train_step
+from aicf_mlir import BindError, GuardError, TraceError, compile_step, compile_train_step
 from aicf_mlir.frontend.bindings import Binding, refuse_update
 
 Change = Callable[[Any], Any]
@@ -127,6 +127,14 @@ REFUSED_BODIES: dict[str, tuple[Body, str]] = {
     "nothing": (lambda m, h: setattr(m, "b", None), r"assigns to the buffer 'b' None"),
     "something": (lambda m, h: setattr(m, "missing", m.a + 1), r"'missing' a tensor.*where there was None"),
     "a new one": (lambda m, h: m.register_buffer("new", m.a + 1), r"registers the buffer 'new'; do so in"),
+    "another parameter": (
+        lambda m, h: setattr(m.layer, "bias", nn.Parameter(m.layer.bias * 2)),
+        r"makes 'layer.bias' another parameter, which its optimizer does not have",
+    ),
+    "one more parameter": (
+        lambda m, h: setattr(m, "p", nn.Parameter(m.a + 1)),
+        r"makes 'p' another parameter",
+    ),
     "a plain tensor": (lambda m, h: m.table.add_(1), r"no buffer of the model.*register_buffer"),
     "a trained parameter": (
         quiet_update,
@@ -150,6 +158,22 @@ def test_refused_updates(name: str) -> None:
         Compiled(module, "cpu")
     assert_same(tensors_of(module), before)
     assert [(k, id(t)) for k, t in vars(module)["_buffers"].items()] == [(k, id(t)) for k, t in entries]
+
+
+def test_a_loop_body_that_makes_another_parameter_is_refused() -> None:
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def body(batch: Any) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(batch["x"]).square().mean()
+        loss.backward()
+        optimizer.step()
+        model.bias = nn.Parameter(model.bias * 0.5)
+        return loss
+
+    with pytest.raises(TraceError, match="makes 'bias' another parameter"):
+        compile_step(body, example={"x": torch.ones(4, 8)}, device="cpu")
 
 
 def test_views_of_an_updated_buffer_are_refused() -> None:

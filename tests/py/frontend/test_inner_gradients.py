@@ -168,7 +168,12 @@ def linear_in_a_gradient(model: Any, b: Batch) -> torch.Tensor:
     return along(value * b["w"]).mean()
 
 
+def of_values_on_meta(model: Any, b: Batch) -> torch.Tensor:
+    return model(b["z"]).mean() + transform_cases.ON_META.weight.sum()
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
+    "values on meta": (of_values_on_meta, "on the meta device, which has no values .*; give it some"),
     "duals under no_grad": (dual_under_no_grad, r"forward_ad is used under no_grad\(\)"),
     "a dual through no_grad": (dual_through_no_grad, r"a tangent may pass through no_grad\(\)"),
     "nested duals": (nested_duals, "Nested forward mode AD is not supported"),

@@ -108,6 +108,15 @@ def ensemble(model: Any, b: Batch) -> Tensor:
     return vmap(lambda w: functional_call(model, w, (b["z"],)))(weights).var(0).mean()
 
 
+ON_META = nn.Linear(2, 2, device="meta").double()
+"""A module without values, which is called with others."""
+
+
+def ensemble_on_meta(model: Any, b: Batch) -> Tensor:
+    weights = {name: torch.stack([w, 2 * w, w.sin()]) for name, w in model.named_parameters()}
+    return vmap(lambda w: functional_call(ON_META, w, (b["z"],)))(weights).tanh().var(0).mean()
+
+
 def nested_batches(model: Any, b: Batch) -> Tensor:
     def row(x: Tensor, shifts: Tensor) -> Tensor:
         return vmap(grad(lambda shift: model(x + shift).sum()))(shifts)
@@ -220,6 +229,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Loss]] = {
     "gradients of each sample": (tanh_net, per_sample_norms),
     "tangent kernel": (tanh_net, tangent_kernel),
     "ensemble": (tanh_net, ensemble),
+    "ensemble on meta": (lambda: nn.Linear(2, 2), ensemble_on_meta),
     "functional.jacobian": (
         tanh_net,
         lambda m, b: functional.jacobian(m, b["z"], create_graph=True).square().mean(),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
@@ -37,7 +37,8 @@ def definition_of(func: Any) -> Any:
     """Return what `torch.library.custom_op` has made of a function; None for any other function of torch."""
     if isinstance(func, OpOverload):
         return DEFINITIONS.get(func.name().partition(".")[0])
-    return DEFINITIONS.get(func._qualified_op_name) if isinstance(func, OpOverloadPacket) else None
+    packet: Any = func
+    return DEFINITIONS.get(packet._qualified_op_name) if isinstance(func, OpOverloadPacket) else None
 
 
 def registered_for(definition: Any) -> Iterator[Read]:
@@ -54,7 +55,7 @@ def applied(definition: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     """Return the results of an op. Raises TraceError, with its name, if its body cannot be traced."""
     op = _Op(definition, *_arguments(definition, args, kwargs))
     flat, op.operands = tree.tree_flatten(op.args, is_leaf=is_leaf)
-    parts = (op.forward, op.setup_context, op.backward)
+    parts: tuple[Any, ...] = (op.forward, op.setup_context, op.backward)
     functions = {each.__name__: staticmethod(each) for each in parts}
     apply: Any = type(definition._qualname, (Function,), {**functions, "__module__": ""}).apply
     found = apply(*flat)
@@ -77,8 +78,8 @@ def is_leaf(value: Any) -> bool:
     """True for all but the tuple of arguments and a list of tensors, whose tensors have gradients of their own."""
     if not isinstance(value, (list, tuple)):
         return True
-    members: Sequence[Any] = value
-    return isinstance(members, list) and not all(
+    members = cast(Sequence[Any], value)
+    return isinstance(value, list) and not all(
         each is None or isinstance(each, torch.Tensor) for each in members
     )
 

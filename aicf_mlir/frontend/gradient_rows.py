@@ -11,11 +11,11 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from operator import getitem
 from typing import Any, cast
 
 import torch
-from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
@@ -46,6 +46,9 @@ compiling takes 0.03 s a row more, for a network of three layers.
 """
 
 aten: Any = torch.ops.aten
+
+RULES: Mapping[Any, Any] = import_module("torch._decomp").decomposition_table
+"""Torch's rules that write an op as others."""
 
 CUTS = (CUT, LEAF, aten.detach.default)
 """Ops that no gradient flows through."""
@@ -183,10 +186,11 @@ class _Rows:
                 values[node] = self._gradients(outputs, args[1], wrt, create_graph, values)
                 continue
             if target is ARRIVING:
-                args = (at_this_level(args[0]), self._renumbered(args[1], numbers), args[2])
-            if target is CUSTOM_GRADIENT:
-                results, number = list(map(at_this_level, args[0])), self._renumbered(args[4], numbers)
-                args = (results, *args[1:4], number, args[5])
+                result, number, *rest = args
+                args = (at_this_level(result), self._renumbered(number, numbers), *rest)
+            elif target is CUSTOM_GRADIENT:
+                results, *rest, number, once = args
+                args = (list(map(at_this_level, results)), *rest, self._renumbered(number, numbers), once)
             values[node] = by_rule(target, args, kwargs, self.rows)
         return list(map(value, nodes))
 
@@ -241,7 +245,7 @@ def by_rule(op: Any, args: Any, kwargs: Any, rows: int) -> Any:
     try:
         return INSTEAD.get(op, op)(*args, **kwargs)
     except RuntimeError:
-        if (rule := decomposition_table.get(op)) is not None:
+        if (rule := RULES.get(op)) is not None:
             return rule(*args, **kwargs)
         if rows > MOST_ROWS:
             raise

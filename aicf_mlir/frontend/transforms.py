@@ -40,7 +40,8 @@ def traced(gradients: InnerGradients) -> Generator[None]:
 
     def here(name: str, function: Callable[..., Any], module: Any = EAGER) -> None:
         theirs = getattr(module, name)
-        before.append((module, name, vars(module).get(name)))
+        own = cast(dict[str, Any], vars(module))
+        before.append((module, name, own.get(name)))
 
         def chosen(*args: Any, **kwargs: Any) -> Any:
             return (function if get_ident() == thread else theirs)(*args, **kwargs)

@@ -13,13 +13,14 @@ from beside_torch import assert_near, assert_trains, compiled
 from inner_gradient_cases import CASES, Batch, a_batch, points, tanh_net
 from torch import Tensor, nn
 from torch.autograd import grad
-from torch.func import functional_call, jacfwd, jacrev, vjp, vmap
+from torch.func import functional_call, jacfwd, jacrev, vmap
 from torch.nn import functional as F
 
 from aicf_mlir import TraceError
 from aicf_mlir.frontend import gradient_rows
 
 functional: Any = torch.autograd.functional
+vjp: Any = torch.func.vjp
 Loss = Callable[[Any, Batch], Tensor]
 
 MANY, TOLERANCE = 140, 1e-11

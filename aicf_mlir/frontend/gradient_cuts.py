@@ -28,6 +28,7 @@ from torch.export.graph_signature import TensorArgument
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.shape_prop import TensorMetadata
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend.autograd_graph import has_none, is_differentiable, leaves_of, like
@@ -80,6 +81,7 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
             quiet(),
             typed_by_autocast(),
             levels_restored(),
+            sdpa_kernel(SDPBackend.MATH),  # the only one of torch's with a second derivative
             enable_python_dispatcher(),
             fake_mode,
         )

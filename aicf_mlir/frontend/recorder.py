@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportUnknownVariableType]
 
@@ -73,6 +75,12 @@ BESIDE_THE_GRAPH = {
 
 LITERALS = ("tensor", "new_tensor")
 """Functions, by name, that make a tensor of Python numbers."""
+
+ATTENTION = (
+    torch.nn.functional.scaled_dot_product_attention,
+    torch.nn.functional.multi_head_attention_forward,
+)
+"""Functions of which torch has several forms, one of them with a second derivative."""
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Types of real tensors; tensors of the tracer have a type of their own."""
@@ -226,7 +234,8 @@ class Recorder(InnerGradients, TorchFunctionMode):
                 torch.Tensor, lambda real: source.call_at(location, torch.clone, real), constants
             )
         else:
-            result = source.call_at(location, of_step(func), *args, **kwargs)
+            with sdpa_kernel(SDPBackend.MATH) if func in ATTENTION else nullcontext():
+                result = source.call_at(location, of_step(func), *args, **kwargs)
         if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
             why = self.known.why(operands)
             raise value_read(UNKNOWN_SHAPES.get(name, UNKNOWN_SHAPE), location, why)

@@ -9,9 +9,10 @@ import inner_gradient_cases
 import pytest
 import torch
 import transform_cases
-from beside_torch import assert_near, assert_trains, compiled
+from beside_torch import assert_near, assert_trains, compiled, losses_of_torch
 from inner_gradient_cases import Batch, a_batch
 from torch.autograd import forward_ad, grad
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aicf_mlir import TraceError, compile_eval_step, compile_step, compile_train_step
 
@@ -214,6 +215,50 @@ def test_a_function_that_takes_a_gradient_draws_one_mask() -> None:
     step.train_step(a_batch())
     first = step.outputs["away"].abs().max()
     assert first < 1e-13
+
+
+class Attended(torch.nn.Module):
+    """Attention of two heads, by torch's layer or by its function."""
+
+    def __init__(self, is_layer: bool):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = torch.nn.Linear(2, 8), torch.nn.Linear(8, 1)
+        self.layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        self.is_layer = is_layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x[None])
+        if self.is_layer:
+            return self.last(self.layer(h, h.sin(), h.cos(), need_weights=False)[0])
+        q = h.view(1, -1, 2, 4).transpose(1, 2)
+        found = torch.nn.functional.scaled_dot_product_attention(q, q.sin(), q.cos())
+        return self.last(found.transpose(1, 2).reshape(1, -1, 8)) + 0 * self.layer.out_proj.weight.sum()
+
+
+def curvature(model: Any, b: Batch) -> torch.Tensor:
+    x = b["z"].requires_grad_()
+    first = inner_gradient_cases.slope(model(x), x)
+    return inner_gradient_cases.slope(first.sin(), x).square().mean()
+
+
+def curvature_by_math(model: Any, b: Batch) -> torch.Tensor:
+    with sdpa_kernel(SDPBackend.MATH):
+        return curvature(model, b)
+
+
+@pytest.mark.parametrize("is_layer", [False, True])
+@pytest.mark.parametrize("loss", [curvature, curvature_by_math])
+def test_attention_is_differentiated_again_as_by_torchs_plain_form(loss: Any, is_layer: bool) -> None:
+    """Torch has no second derivative of its fused forms, and refuses the loss that does not ask for the plain one."""
+    model, reference = (Attended(is_layer).double() for _ in range(2))
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.05)
+    wanted = losses_of_torch(reference, optimizer, curvature_by_math, a_batch(), 3)
+    step = compiled(model, loss, a_batch())
+    for each in wanted:
+        assert_near(step.train_step(a_batch()), each, TOLERANCE, "loss")
+    for (key, got), each in zip(model.named_parameters(), reference.parameters(), strict=True):
+        assert_near(got.detach(), each.detach(), TOLERANCE, key)
 
 
 def test_an_evaluation_takes_gradients() -> None:

@@ -143,6 +143,8 @@ class _Run:
     """The ids of views made under `no_grad`, and of tensors that follow from these alone: torch says that they have a
     gradient.
     """
+    leaves: set[int] = field(default_factory=set[int])
+    """The ids of tensors that the graph makes leaves."""
     asks: bool = False
     """True if the graph asks for gradients itself, as a loop body does."""
     takes: bool = False
@@ -242,7 +244,7 @@ class _Run:
             self.backwards.expect_same(args[0], self.writes)
             self._differentiate(*args)
         if str(op) == LEAF:
-            made_leaf(made)
+            self.leaves.add(id(unbatched(made_leaf(made))))
             self.parameters.add(memory_of(made))
         if str(op) in NEW_VALUES:
             self.updated.update(map(memory_of, tensors(made)))
@@ -317,7 +319,7 @@ class _Run:
         value, traced = self.values[node], node.meta.get("tensor_meta")
         if not isinstance(value, torch.Tensor) or not isinstance(traced, TensorMetadata):
             return
-        if str(node.target) == LEAF:
+        if id(unbatched(value)) in self.leaves:  # as it is, or as the result of a block
             return
         if traced.requires_grad == value.requires_grad:
             return

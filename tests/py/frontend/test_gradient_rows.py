@@ -216,3 +216,18 @@ def test_more_rows_of_a_function_that_draws_are_refused() -> None:
     message = r"takes 140 gradients of one value .* \(aten.native_dropout.default draws random numbers\), and at most 128"
     with pytest.raises(TraceError, match=message):
         compiled(nn.Linear(2, MANY).double(), dropped, a_batch())
+
+
+@pytest.mark.parametrize("few", [0, 16])
+def test_rows_under_autocast_are_torchs(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to rounding to 16 bits, which torch does in another order."""
+    monkeypatch.setattr(gradient_rows, "FEW", few)
+
+    def loss(m: Any, b: Batch) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return jacrev(lambda x: m(x).float())(b["z"].float()).float().square().mean()
+
+    torch.manual_seed(0)
+    model = tanh_net(2, 2)
+    wanted = loss(model, a_batch()).detach()
+    assert_near(compiled(model, loss, a_batch()).train_step(a_batch()), wanted, 5e-3, "loss")

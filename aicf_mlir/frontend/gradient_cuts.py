@@ -50,6 +50,9 @@ from aicf_mlir.frontend.types import has_numbers
 
 aten: Any = torch.ops.aten
 
+ATTENTION: Any = sdpa_kernel
+"""It chooses between torch's forms of attention; one of them has a second derivative."""
+
 OURS = ("aicf_train", "aicf_custom")
 """The namespaces of ops for work that torch does outside the graph."""
 
@@ -81,7 +84,7 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
             quiet(),
             typed_by_autocast(),
             levels_restored(),
-            sdpa_kernel(SDPBackend.MATH),  # the only one of torch's with a second derivative
+            ATTENTION(SDPBackend.MATH),
             enable_python_dispatcher(),
             fake_mode,
         )

@@ -231,6 +231,8 @@ class CopyElision:
         """The reason why the launches that make `moved` cannot write them to these places; empty if they can."""
         join = kernel.join_of(copy.results[0])
         types = {part: with_layout(tensor_type(part), place) for part, place in moved.items()}
+        if not all(disjoint(*pair) for pair in combinations(moved.values(), 2)):
+            return "parts of a join: their places are not certainly apart from each other"
         for part, place in moved.items():
             writer = part.owner
             assert isinstance(writer, KernelOp)

@@ -397,17 +397,3 @@ def test_no_tensor_of_a_trace_stays_in_what_functions_keep(
         expected = square(model, batch())
     kept_here.clear()
     torch.testing.assert_close(step.train_step(batch()), expected)
-
-
-def test_what_only_the_first_call_changes_says_to_call_the_model_once() -> None:
-    def first(module: Any) -> float:
-        is_first, module.is_new = module.is_new, False
-        return 2.0 if is_first else 1.0
-
-    model = Layer(first, is_new=True)
-    with pytest.raises(
-        TraceError, match=r"changes model\.is_new.*call the model once, with such a batch, before"
-    ):
-        trace(model, square, batch())
-    square(model, batch())
-    trace(model, square, batch())

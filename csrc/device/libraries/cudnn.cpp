@@ -184,6 +184,9 @@ Status describe(const Tensor& tensor, Descriptor* out) {
   AICF_TRY(out->set(kTensorStrides, tensor.strides));
   AICF_TRY(out->set(kTensorId, tensor.id));
   AICF_TRY(out->set(kTensorAlignment, tensor.alignment));
+  const bool yes = true;
+  if (tensor.place == Tensor::kVirtual) AICF_TRY(out->set(kTensorVirtual, kBoolType, &yes));
+  if (tensor.place == Tensor::kNumber) AICF_TRY(out->set(kTensorByValue, kBoolType, &yes));
   return out->finalize("tensor");
 }
 
@@ -231,6 +234,23 @@ Status list(Object handle, const Descriptor& graph, const Rules& rules, int most
     if (static_cast<int>(out->size()) < most && make_ready(handle, candidate, rules, &plan).is_ok())
       out->push_back(candidate.name);
   }
+  return Status::ok();
+}
+
+Status engine_of(const std::string& key, const std::string& asked,
+                 const std::function<Status(Described*)>& describe, Engine* out) {
+  static std::mutex mutex;
+  static auto* engines = new std::map<std::string, Engine>();
+  const std::lock_guard<std::mutex> lock(mutex);
+  Engine& engine = (*engines)[key + " " + asked];
+  if (!engine) {
+    Described described;
+    AICF_TRY(describe(&described));
+    Plan plan;
+    AICF_TRY(choose(described.handle, described.graph, described.rules, asked, &plan));
+    engine = std::make_shared<const Plan>(std::move(plan));
+  }
+  *out = engine;
   return Status::ok();
 }
 

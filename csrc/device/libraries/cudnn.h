@@ -3,6 +3,8 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,8 +13,9 @@
 
 namespace aicf::cudnn {
 
-enum DataType { kF32 = 0, kF64 = 1, kF16 = 2, kBF16 = 9 };
+enum DataType { kF32 = 0, kF64 = 1, kF16 = 2, kInt32 = 4, kBF16 = 9, kBool = 11 };
 enum Kind {
+  kPointwise = 0,
   kConvolution = 1,
   kEngine = 2,
   kEngineConfiguration = 3,
@@ -22,13 +25,20 @@ enum Kind {
   kConvolutionForward = 10,
   kConvolutionWeightGradient = 11,
   kConvolutionInputGradient = 12,
+  kPointwiseOperation = 13,
   kOperationGraph = 15,
   kVariantPack = 16,
   kTensor = 17,
+  kProduct = 18,
+  kProductOperation = 19,
+  kReduction = 21,
+  kReductionOperation = 22,
+  kReshapeOperation = 31,
 };
 enum Type {
   kHandleType = 0,
   kDataTypeType = 1,
+  kBoolType = 2,
   kIntType = 3,
   kFloatType = 4,
   kPointerType = 6,
@@ -36,9 +46,14 @@ enum Type {
   kHeuristicModeType = 8,
   kKnobType = 9,
   kNumericalNoteType = 11,
+  kPointwiseModeType = 14,
   kDescriptorType = 15,
+  kReducerType = 18,
 };
 enum Attribute {
+  kPointwiseMode = 0,
+  kPointwiseCompute = 1,
+  kPointwiseAxis = 9,
   kComputeType = 100,
   kConvolutionMode = 101,
   kDilations = 102,
@@ -56,6 +71,11 @@ enum Attribute {
   kPlanWorkspace = 402,
   kChosenKnob = 600,
   kChosenValue = 601,
+  kPointwiseOf = 750,
+  kPointwiseX = 751,
+  kPointwiseB = 752,
+  kPointwiseY = 753,
+  kPointwiseT = 758,
   kGraphHandle = 800,
   kGraphOperations = 801,
   kTensorAlignment = 900,
@@ -63,11 +83,25 @@ enum Attribute {
   kTensorShape = 902,
   kTensorStrides = 903,
   kTensorId = 906,
+  kTensorVirtual = 907,
+  kTensorByValue = 908,
   kPackIds = 1000,
   kPackPointers = 1001,
   kPackWorkspace = 1003,
   kEngineIndex = 1301,
   kEngineNotes = 1303,
+  kProductCompute = 1500,
+  kProductA = 1520,
+  kProductB = 1521,
+  kProductC = 1522,
+  kProductOf = 1523,
+  kReducer = 1600,
+  kReductionCompute = 1601,
+  kReductionX = 1610,
+  kReductionY = 1611,
+  kReductionOf = 1612,
+  kReshapeX = 2200,
+  kReshapeY = 2201,
 };
 // Attributes of the three convolutions, counted from the first one of each.
 constexpr int kForwardAttributes = 700, kInputGradientAttributes = 706, kWeightGradientAttributes = 712;
@@ -140,6 +174,9 @@ struct Tensor {
   DataType type;
   std::vector<int64_t> shape, strides;  // [N, C, spatial...], whatever the layout
   int64_t alignment;                    // bytes
+  // Virtual: a value between two operations, which has no memory. Number: one element in the host's memory,
+  // which execute() reads.
+  enum Place { kMemory, kVirtual, kNumber } place = kMemory;
 };
 Status describe(const Tensor& tensor, Descriptor* out);
 
@@ -165,6 +202,19 @@ Status choose(Object handle, const Descriptor& graph, const Rules& rules, const 
 // The names of those that take it, the first `most`, the best first.
 Status list(Object handle, const Descriptor& graph, const Rules& rules, int most,
             std::vector<std::string>* out);
+
+// A graph with what it is made of, ready to be asked.
+struct Described {
+  Object handle = nullptr;
+  Descriptor graph;
+  std::vector<Descriptor> parts;
+  Rules rules{};
+};
+// choose(), once for each `key`, which names all that the engine depends on: it takes long to make one ready.
+using Engine = std::shared_ptr<const Plan>;
+Status engine_of(const std::string& key, const std::string& asked,
+                 const std::function<Status(Described*)>& describe, Engine* out);
+
 // Enqueues on `stream`. Ids and pointers of the graph's tensors belong together.
 Status execute(Object handle, const Plan& plan, const std::vector<int64_t>& ids,
                const std::vector<void*>& pointers, void* workspace, void* stream);

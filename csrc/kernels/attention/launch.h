@@ -27,4 +27,22 @@ Status attention_hopper(const AttentionProblem& p, const LaunchContext& ctx);
 Status attention_grad_hopper(const AttentionProblem& p, const LaunchContext& ctx);
 size_t attention_grad_hopper_workspace(const OpDesc& op);
 
+// The same by cuDNN. Its gradient reads one number for a row of scores, the logarithm of the sum of their
+// exponentials. Heads where that is too large to keep the weights exact, or no number, are then computed by
+// the kernels above.
+Status supports_attention_cudnn(const OpDesc& op);
+size_t attention_cudnn_workspace(const OpDesc& op);
+size_t attention_grad_cudnn_workspace(const OpDesc& op);
+Status prepare_attention_cudnn(const KernelVariant& self, const OpDesc& op, const std::string& asked,
+                               LaunchPointer* out);
+Status choices_of_attention_cudnn(const OpDesc& op, std::vector<std::string>* out);
+
+// Where everything lies in the workspace of a gradient by cuDNN, which takes `slab` images at once.
+struct CudnnGradMemory {
+  int64_t slab;
+  size_t engine;                                 // bytes of cuDNN's own
+  size_t statistic, delta, chosen, rows, whole;  // first bytes of the parts behind it, and all
+};
+CudnnGradMemory cudnn_grad_memory(const AttentionProblem& p);
+
 }  // namespace aicf

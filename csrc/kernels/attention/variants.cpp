@@ -111,6 +111,19 @@ constexpr Prepare cuda_grad = AICF_CUDA((prepare_with<attention_problem, attenti
 constexpr Prepare hopper = AICF_CUDA((prepare_with<attention_problem, attention_hopper>));
 constexpr Prepare hopper_grad = AICF_CUDA((prepare_with<attention_problem, attention_grad_hopper>));
 
+template <DType dtype>
+Status supports_cudnn(const OpDesc& op) {
+  AICF_TRY(supports_hopper<dtype>(op));
+  return supports_attention_cudnn(op);
+}
+
+#define AICF_CUDNN_ROW(op, type, dtype, workspace)                                                           \
+  only_on(90,                                                                                                \
+          choosing(library_row(Library::Cudnn, op type "_cudnn", op, 90, AICF_CUDA(prepare_attention_cudnn), \
+                               supports_cudnn<dtype>, nullptr, workspace),                                   \
+                   AICF_CUDA(choices_of_attention_cudnn)))
+#define AICF_CUDNN_ROWS(op, workspace) \
+  AICF_CUDNN_ROW(op, "_f16", DType::F16, workspace), AICF_CUDNN_ROW(op, "_bf16", DType::BF16, workspace)
 #define AICF_HOPPER_ROWS(op, prepare, workspace)                                                    \
   only_on(90, cuda_row(op "_f16_hopper", op, 90, prepare, supports_hopper<DType::F16>, workspace)), \
       only_on(90, cuda_row(op "_bf16_hopper", op, 90, prepare, supports_hopper<DType::BF16>, workspace))
@@ -121,9 +134,11 @@ constexpr Prepare hopper_grad = AICF_CUDA((prepare_with<attention_problem, atten
       cuda_row(op "_f64_blocks", op, kSmAny, prepare, supports_heads<DType::F64>, workspace)
 
 constexpr KernelVariant kVariants[] = {
+    AICF_CUDNN_ROWS("attention", attention_cudnn_workspace),
     AICF_HOPPER_ROWS("attention", hopper, nullptr),
     AICF_ATTENTION_ROWS("attention", cuda, nullptr),
     cpu_row("attention_cpu", "attention", cpu, needs_element_alignment, attention_cpu_workspace),
+    AICF_CUDNN_ROWS("attention_grad", attention_grad_cudnn_workspace),
     AICF_HOPPER_ROWS("attention_grad", hopper_grad, attention_grad_hopper_workspace),
     AICF_ATTENTION_ROWS("attention_grad", cuda_grad, attention_grad_cuda_workspace),
     cpu_row("attention_grad_cpu", "attention_grad", cpu_grad, needs_element_alignment,

@@ -1,9 +1,7 @@
 // Convolutions by cuDNN: the engine that its heuristics prefer among those whose bits are always the same, or
 // the one that a plan names.
 #include <algorithm>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <sstream>
 #include <string>
 
@@ -63,55 +61,26 @@ ConvolutionGraph graph_of(const Convolution& c) {
   return graph;
 }
 
-// A graph, ready to be asked, on a device.
-struct Described {
-  cudnn::Object handle = nullptr;
-  cudnn::Descriptor graph;
-  std::vector<cudnn::Descriptor> parts;
-  cudnn::Rules rules{};
-};
-
-Status describe(const Convolution& c, size_t workspace, int device, Described* out) {
+Status describe(const Convolution& c, size_t workspace, int device, cudnn::Described* out) {
   AICF_TRY(cudnn::handle_of(device, &out->handle));
   out->rules = {c.dtype != DType::F32 || c.allow_tf32, workspace};
   return graph_of(c).describe(out->handle, &out->graph, &out->parts);
 }
 
 // All that an engine depends on.
-std::string key_of(const Convolution& c, size_t workspace, int device, const std::string& asked) {
+std::string key_of(const Convolution& c, size_t workspace, int device) {
   std::ostringstream key;
-  key << device << ' ' << workspace << ' ' << static_cast<int>(c.direction) << ' '
+  key << "convolution " << device << ' ' << workspace << ' ' << static_cast<int>(c.direction) << ' '
       << static_cast<int>(c.dtype) << c.channels_last << c.allow_tf32 << ' ' << c.rank << ' ' << c.images
       << ' ' << c.channels << ' ' << c.outputs << ' ' << c.groups;
   for (const int64_t* numbers : {c.in, c.kernel, c.out, c.stride, c.dilation, c.low})
     for (int d = 0; d < kMostSpatial; ++d) key << ' ' << numbers[d];
-  return key.str() + ' ' + asked;
-}
-
-// Layers of one shape share an engine, which takes long to make ready.
-using Engine = std::shared_ptr<const cudnn::Plan>;
-Status choose(const Convolution& c, size_t workspace, int device, const std::string& asked, Engine* out) {
-  static std::mutex mutex;
-  static auto* engines = new std::map<std::string, Engine>();
-  const std::string key = key_of(c, workspace, device, asked);
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto found = engines->find(key);
-  if (found != engines->end()) {
-    *out = found->second;
-    return Status::ok();
-  }
-  Described described;
-  AICF_TRY(describe(c, workspace, device, &described));
-  cudnn::Plan plan;
-  AICF_TRY(cudnn::choose(described.handle, described.graph, described.rules, asked, &plan));
-  *out = std::make_shared<const cudnn::Plan>(std::move(plan));
-  engines->emplace(key, *out);
-  return Status::ok();
+  return key.str();
 }
 
 class CudnnLaunch : public LaunchState {
  public:
-  CudnnLaunch(const char* id, const Convolution& c, cudnn::Object handle, Engine engine, bool asked)
+  CudnnLaunch(const char* id, const Convolution& c, cudnn::Object handle, cudnn::Engine engine, bool asked)
       : LaunchState(id, engine->name, asked), c_(c), handle_(handle), engine_(std::move(engine)) {}
   Status launch(const LaunchContext& ctx) const override {
     return cudnn::execute(handle_, *engine_, {1, 2, 3}, {c_.x, c_.w, c_.y}, ctx.workspace, ctx.stream);
@@ -120,7 +89,7 @@ class CudnnLaunch : public LaunchState {
  private:
   const Convolution c_;
   const cudnn::Object handle_;
-  const Engine engine_;
+  const cudnn::Engine engine_;
 };
 
 class PlainLaunch : public LaunchState {
@@ -145,10 +114,13 @@ Status prepare_cudnn(const KernelVariant& self, const OpDesc& op, const std::str
     *out = std::make_shared<PlainLaunch>(self.name, c, true);
     return Status::ok();
   }
-  Engine engine;
+  cudnn::Engine engine;
   cudnn::Object handle = nullptr;
   AICF_TRY(cudnn::handle_of(memory.device, &handle));
-  const Status found = choose(c, cudnn_workspace(op), memory.device, asked, &engine);
+  const size_t workspace = cudnn_workspace(op);
+  const Status found = cudnn::engine_of(
+      key_of(c, workspace, memory.device), asked,
+      [&](cudnn::Described* described) { return describe(c, workspace, memory.device, described); }, &engine);
   if (found.is_ok())
     *out = std::make_shared<CudnnLaunch>(self.name, c, handle, std::move(engine), !asked.empty());
   else if (asked.empty())
@@ -162,7 +134,7 @@ Status choices_of_cudnn(const OpDesc& op, std::vector<std::string>* out) {
   if (!cudnn::available()) return Status::unsupported(cudnn::kMissing);
   int device = 0;
   AICF_CUDA_TRY(cudaGetDevice(&device));
-  Described described;
+  cudnn::Described described;
   if (describe(convolution_of(op), cudnn_workspace(op), device, &described).is_ok())
     AICF_TRY(cudnn::list(described.handle, described.graph, described.rules, kMostChoices, out));
   if (out->empty()) out->push_back(kPlain);

@@ -18,8 +18,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
   const int64_t at = (static_cast<int64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x) / LANES;
   const int own = static_cast<int>(threadIdx.x) % LANES, size = static_cast<int>(p.value_size);
   float sum = 0;
-  if (at < p.rows()) {
-    const int64_t head = at / p.queries, i = at % p.queries, b = head / p.heads, h = head % p.heads;
+  const int64_t head = at / p.queries, i = at % p.queries, b = head / p.heads, h = head % p.heads;
+  if (at < p.rows() && p.chooses(b, h / p.group())) {
     const T *dout = p.dout.of<const T>(b, h) + i * p.dout.row,
             *out = p.saved.of<const T>(b, h) + i * p.saved.row;
     if (wide && size % 8 == 0) {
@@ -102,6 +102,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   unsigned char* row_stages = walked + S::kStages * 2 * S::Walked::kBytes;
 
   const BlockPlace place(p.batch, p.key_heads, p.keys, S::kRows, false);
+  if (!p.chooses(place.b, place.h)) return;
   const int queries = static_cast<int>(p.queries), keys = static_cast<int>(p.keys);
   const int size = static_cast<int>(p.size), value_size = static_cast<int>(p.value_size);
   const int first = static_cast<int>(place.row), row = first + S::warp_row();
@@ -181,6 +182,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   unsigned char* walked = own + 2 * S::Own::kBytes;
 
   const BlockPlace place(p.batch, p.heads, p.queries, S::kRows, true);
+  if (!p.chooses(place.b, place.h / p.group())) return;
   const int queries = static_cast<int>(p.queries), keys = static_cast<int>(p.keys);
   const int size = static_cast<int>(p.size), value_size = static_cast<int>(p.value_size);
   const int first = static_cast<int>(place.row), row = first + S::warp_row();

@@ -1,0 +1,235 @@
+// Attention by cuDNN: the engine that its heuristics prefer among those whose bits are always the same, or
+// the one that a plan names.
+#include <cmath>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "device/cuda_scope.h"
+#include "kernels/attention/cudnn_graph.h"
+#include "kernels/attention/launch.h"
+#include "kernels/common/launch.cuh"
+
+namespace aicf {
+namespace {
+
+constexpr const char* kOwn = "own";  // where no engine takes it
+constexpr size_t kOldest = 91600;    // older ones are wrong for keys that are no multiple of 128
+constexpr int kMostChoices = 6;
+// A statistic of at most this size changes a weight by less than an eighth of a rounding to f16.
+constexpr float kLargestStatistic = 1024;
+constexpr int kThreads = 256;
+
+// A block for each head of keys: of each row of its scores the statistic, and whether one is too large.
+__global__ void __launch_bounds__(kThreads)
+    attention_statistic_kernel(const float* largest, const float* total, int64_t rows, float* statistic,
+                               int32_t* chosen) {
+  cuda::dependency_wait();
+  const int64_t first = blockIdx.x * rows;
+  int large = 0;
+  for (int64_t i = first + threadIdx.x; i < first + rows; i += kThreads) {
+    const float one = largest[i] + logf(total[i]);
+    statistic[i] = one;
+    if (!(fabsf(one) <= kLargestStatistic)) large = 1;
+  }
+  large = __syncthreads_or(large);
+  if (threadIdx.x == 0) chosen[blockIdx.x] = large;
+}
+
+// The strides of an operand. Those of dimensions of size 1, which mean nothing, step over all the others.
+template <class Pointer>
+std::vector<int64_t> strides_of(const Heads<Pointer>& heads, int64_t batch, int64_t count, int64_t rows,
+                                int64_t columns) {
+  std::vector<int64_t> strides{heads.batch, heads.head, heads.row, 1};
+  const int64_t shape[] = {batch, count, rows};
+  int64_t reach = columns;
+  for (int d = 0; d < 3; ++d)
+    if (shape[d] > 1) reach = std::max(reach, shape[d] * strides[d]);
+  for (int d = 0; d < 3; ++d)
+    if (shape[d] == 1) strides[d] = reach;
+  return strides;
+}
+
+AttentionGraph graph_of(const AttentionProblem& p, bool is_grad, int64_t slab) {
+  using G = AttentionGraph;
+  G g{is_grad,     p.causal, p.dtype == DType::F16 ? cudnn::kF16 : cudnn::kBF16,
+      slab,        p.heads,  p.key_heads,
+      p.queries,   p.keys,   p.size,
+      p.value_size};
+  g.strides[G::kQuery] = strides_of(p.query, slab, p.heads, p.queries, p.size);
+  g.strides[G::kKey] = strides_of(p.key, slab, p.key_heads, p.keys, p.size);
+  g.strides[G::kValue] = strides_of(p.value, slab, p.key_heads, p.keys, p.value_size);
+  if (!is_grad) {
+    g.strides[G::kOut] = strides_of(p.out, slab, p.heads, p.queries, p.value_size);
+    return g;
+  }
+  g.strides[G::kOut] = strides_of(p.saved, slab, p.heads, p.queries, p.value_size);
+  g.strides[G::kDout] = strides_of(p.dout, slab, p.heads, p.queries, p.value_size);
+  g.strides[G::kDquery] = strides_of(p.dquery, slab, p.heads, p.queries, p.size);
+  g.strides[G::kDkey] = strides_of(p.dkey, slab, p.key_heads, p.keys, p.size);
+  g.strides[G::kDvalue] = strides_of(p.dvalue, slab, p.key_heads, p.keys, p.value_size);
+  return g;
+}
+
+// All that an engine depends on.
+std::string key_of(const AttentionGraph& g, size_t workspace, int device) {
+  std::ostringstream key;
+  key << "attention " << device << ' ' << workspace << ' ' << g.is_grad << g.causal << ' ' << g.type;
+  for (const int64_t number : {g.batch, g.heads, g.key_heads, g.queries, g.keys, g.size, g.value_size})
+    key << ' ' << number;
+  for (const std::vector<int64_t>& strides : g.strides)
+    for (const int64_t stride : strides) key << ' ' << stride;
+  return key.str();
+}
+
+struct Call {
+  AttentionProblem p;
+  bool is_grad;
+  CudnnGradMemory memory;  // of a gradient
+  AttentionGraph graph;
+
+  size_t engine_bytes(const OpDesc& op) const {
+    return is_grad ? memory.engine : attention_cudnn_workspace(op);
+  }
+};
+
+Call call_of(const OpDesc& op) {
+  Call call{};
+  call.p = attention_problem(op);
+  call.is_grad = op.schema->outputs[0].name == std::string("dquery");
+  if (call.is_grad) call.memory = cudnn_grad_memory(call.p);
+  call.graph = graph_of(call.p, call.is_grad, call.is_grad ? call.memory.slab : call.p.batch);
+  return call;
+}
+
+Status describe(const Call& call, size_t workspace, int device, cudnn::Described* out) {
+  if (cudnn::library()->version() < kOldest)
+    return Status::unsupported("needs cuDNN 9.16 or newer for attention");
+  AICF_TRY(cudnn::handle_of(device, &out->handle));
+  out->rules = {true, workspace};
+  return call.graph.describe(out);
+}
+
+class CudnnLaunch : public LaunchState {
+ public:
+  CudnnLaunch(const char* id, const Call& call, cudnn::Object handle, cudnn::Engine engine, bool asked)
+      : LaunchState(id, engine->name, asked),
+        call_(call),
+        handle_(handle),
+        engine_(std::move(engine)),
+        ids_(call.graph.ids()),
+        numbers_{static_cast<float>(call.p.scale), -INFINITY, 1.0f} {}
+
+  Status launch(const LaunchContext& ctx) const override {
+    if (!call_.is_grad) return execute(ctx, 0, nullptr, nullptr);
+    const AttentionProblem& p = call_.p;
+    auto* memory = static_cast<unsigned char*>(ctx.workspace);
+    auto* statistic = reinterpret_cast<float*>(memory + call_.memory.statistic);
+    auto* delta = reinterpret_cast<float*>(memory + call_.memory.delta);
+    auto* chosen = reinterpret_cast<int32_t*>(memory + call_.memory.chosen);
+    AICF_TRY(cuda::launch(ctx, dim3(static_cast<unsigned>(p.batch * p.key_heads)), kThreads, 0,
+                          attention_statistic_kernel, static_cast<const float*>(p.largest),
+                          static_cast<const float*>(p.total), p.group() * p.queries, statistic, chosen));
+    for (int64_t first = 0; first < p.batch; first += call_.memory.slab)
+      AICF_TRY(execute(ctx, first, statistic, delta));
+    AttentionProblem large = p;
+    large.chosen = chosen;
+    LaunchContext own = ctx;
+    own.workspace = memory + call_.memory.rows;
+    return attention_grad_hopper(large, own);
+  }
+
+ private:
+  // Images from `first` on, as many as the graph has.
+  Status execute(const LaunchContext& ctx, int64_t first, float* statistic, float* delta) const {
+    const AttentionProblem& p = call_.p;
+    using G = AttentionGraph;
+    constexpr int64_t kElementBytes = 2;
+    const auto at = [&](const auto& heads) -> void* {
+      const void* data = static_cast<const unsigned char*>(static_cast<const void*>(heads.data)) +
+                         first * heads.batch * kElementBytes;
+      return const_cast<void*>(data);
+    };
+    void* pointers[G::kOneNumber + 1] = {};
+    pointers[G::kQuery] = at(p.query);
+    pointers[G::kKey] = at(p.key);
+    pointers[G::kValue] = at(p.value);
+    pointers[G::kOut] = call_.is_grad ? at(p.saved) : at(p.out);
+    pointers[G::kLargest] = p.largest;
+    pointers[G::kTotal] = p.total;
+    for (int i = 0; i < 3; ++i) pointers[G::kScaleNumber + i] = const_cast<float*>(numbers_ + i);
+    if (call_.is_grad) {
+      const int64_t row = first * p.heads * p.queries;
+      pointers[G::kStatistic] = statistic + row;
+      pointers[G::kDelta] = delta + row;
+      pointers[G::kDout] = at(p.dout);
+      pointers[G::kDquery] = at(p.dquery);
+      pointers[G::kDkey] = at(p.dkey);
+      pointers[G::kDvalue] = at(p.dvalue);
+    }
+    std::vector<void*> given;
+    for (const int64_t id : ids_) given.push_back(pointers[id]);
+    return cudnn::execute(handle_, *engine_, ids_, given, ctx.workspace, ctx.stream);
+  }
+
+  const Call call_;
+  const cudnn::Object handle_;
+  const cudnn::Engine engine_;
+  const std::vector<int64_t> ids_;
+  const float numbers_[3];  // in the order of their ids
+};
+
+class OwnLaunch : public LaunchState {
+ public:
+  OwnLaunch(const char* id, const Call& call, bool asked) : LaunchState(id, kOwn, asked), call_(call) {}
+  Status launch(const LaunchContext& ctx) const override {
+    return call_.is_grad ? attention_grad_hopper(call_.p, ctx) : attention_hopper(call_.p, ctx);
+  }
+
+ private:
+  const Call call_;
+};
+
+}  // namespace
+
+Status prepare_attention_cudnn(const KernelVariant& self, const OpDesc& op, const std::string& asked,
+                               LaunchPointer* out) {
+  if (!cudnn::available()) return Status::unsupported(std::string(self.name) + " " + cudnn::kMissing);
+  const Call call = call_of(op);
+  if (asked == kOwn) {
+    *out = std::make_shared<OwnLaunch>(self.name, call, true);
+    return Status::ok();
+  }
+  cudaPointerAttributes memory = {};
+  AICF_CUDA_TRY(cudaPointerGetAttributes(&memory, op.outputs[0].data));
+  const CurrentDevice current(memory.device);
+  cudnn::Engine engine;
+  cudnn::Object handle = nullptr;
+  AICF_TRY(cudnn::handle_of(memory.device, &handle));
+  const size_t workspace = call.engine_bytes(op);
+  const Status found = cudnn::engine_of(
+      key_of(call.graph, workspace, memory.device), asked,
+      [&](cudnn::Described* described) { return describe(call, workspace, memory.device, described); },
+      &engine);
+  if (found.is_ok())
+    *out = std::make_shared<CudnnLaunch>(self.name, call, handle, std::move(engine), !asked.empty());
+  else if (asked.empty())
+    *out = std::make_shared<OwnLaunch>(self.name, call, false);
+  else
+    return found;
+  return Status::ok();
+}
+
+Status choices_of_attention_cudnn(const OpDesc& op, std::vector<std::string>* out) {
+  if (!cudnn::available()) return Status::unsupported(cudnn::kMissing);
+  int device = 0;
+  AICF_CUDA_TRY(cudaGetDevice(&device));
+  const Call call = call_of(op);
+  cudnn::Described described;
+  if (describe(call, call.engine_bytes(op), device, &described).is_ok())
+    AICF_TRY(cudnn::list(described.handle, described.graph, described.rules, kMostChoices, out));
+  if (out->empty()) out->push_back(kOwn);
+  return Status::ok();
+}
+
+}  // namespace aicf

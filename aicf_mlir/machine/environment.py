@@ -50,7 +50,7 @@ VARIABLES: Mapping[str, Variable] = {
     CACHE: Variable("0 or 1", "1", "0 keeps no compiled kernels on disk"),
     CACHE_FOLDER: Variable("a folder", "`~/.cache/aicf`", "Where compiled kernels are kept"),
     CUBLASLT: Variable("0 or 1", "1", "0 disables products by cuBLASLt on a GPU"),
-    CUDNN: Variable("0 or 1", "1", "0 disables convolutions by cuDNN on a GPU"),
+    CUDNN: Variable("0 or 1", "1", "0 disables convolutions and attention by cuDNN on a GPU"),
     BRANCHES: Variable(
         "0 or 1", "1", "0 disables parallel branches in the captured graph (multi-stream capture)"
     ),

@@ -1,16 +1,18 @@
 // Attention by cuDNN: the engine that its heuristics prefer among those whose bits are always the same, or
 // the one that a plan names.
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <sstream>
 #include <string>
 
 #include "device/cuda_scope.h"
+#include "kernels/attention/backward.cuh"
 #include "kernels/attention/cudnn_graph.h"
 #include "kernels/attention/launch.h"
-#include "kernels/common/launch.cuh"
 
 namespace aicf {
+using namespace cuda;
 namespace {
 
 constexpr const char* kOwn = "own";  // where no engine takes it
@@ -20,20 +22,35 @@ constexpr int kMostChoices = 6;
 constexpr float kLargestStatistic = 1024;
 constexpr int kThreads = 256;
 
-// A block for each head of keys: of each row of its scores the statistic, and whether one is too large.
+// A block for each head of keys: of each row of its scores the statistic, and whether one is too large. Then
+// also what our own kernels need of its queries.
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    attention_statistic_kernel(const float* largest, const float* total, int64_t rows, float* statistic,
-                               int32_t* chosen) {
-  cuda::dependency_wait();
-  const int64_t first = blockIdx.x * rows;
+    attention_statistic_kernel(const __grid_constant__ AttentionProblem p, float* statistic, int32_t* chosen,
+                               QueryRow<float>* rows) {
+  dependency_wait();
+  const auto *largest = static_cast<const float*>(p.largest), *total = static_cast<const float*>(p.total);
+  const int64_t count = p.group() * p.queries, first = blockIdx.x * count;
   int large = 0;
-  for (int64_t i = first + threadIdx.x; i < first + rows; i += kThreads) {
+  for (int64_t i = first + threadIdx.x; i < first + count; i += kThreads) {
     const float one = largest[i] + logf(total[i]);
     statistic[i] = one;
     if (!(fabsf(one) <= kLargestStatistic)) large = 1;
   }
   large = __syncthreads_or(large);
   if (threadIdx.x == 0) chosen[blockIdx.x] = large;
+  if (!large) return;
+  for (int64_t at = first + threadIdx.x / kWarp; at < first + count; at += kThreads / kWarp) {
+    const int64_t head = at / p.queries, i = at % p.queries, b = head / p.heads, h = head % p.heads;
+    const T *dout = p.dout.of<const T>(b, h) + i * p.dout.row,
+            *out = p.saved.of<const T>(b, h) + i * p.saved.row;
+    float delta = 0;
+    for (int64_t c = threadIdx.x % kWarp; c < p.value_size; c += kWarp)
+      delta = fused(widen(dout[c]), widen(out[c]), delta);
+    for (int distance = kWarp / 2; distance > 0; distance /= 2)
+      delta += __shfl_xor_sync(0xffffffffu, delta, distance);
+    if (threadIdx.x % kWarp == 0) rows[at] = {largest[at], 1.0f / total[at], delta};
+  }
 }
 
 // The strides of an operand. Those of dimensions of size 1, which mean nothing, step over all the others.
@@ -127,16 +144,19 @@ class CudnnLaunch : public LaunchState {
     auto* statistic = reinterpret_cast<float*>(memory + call_.memory.statistic);
     auto* delta = reinterpret_cast<float*>(memory + call_.memory.delta);
     auto* chosen = reinterpret_cast<int32_t*>(memory + call_.memory.chosen);
-    AICF_TRY(cuda::launch(ctx, dim3(static_cast<unsigned>(p.batch * p.key_heads)), kThreads, 0,
-                          attention_statistic_kernel, static_cast<const float*>(p.largest),
-                          static_cast<const float*>(p.total), p.group() * p.queries, statistic, chosen));
+    auto* rows = reinterpret_cast<QueryRow<float>*>(memory + call_.memory.rows);
+    AICF_TRY(with_half_type(p.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      return aicf::cuda::launch(ctx, dim3(static_cast<unsigned>(p.batch * p.key_heads)), kThreads, 0,
+                                attention_statistic_kernel<T>, p, statistic, chosen, rows);
+    }));
     for (int64_t first = 0; first < p.batch; first += call_.memory.slab)
       AICF_TRY(execute(ctx, first, statistic, delta));
     AttentionProblem large = p;
     large.chosen = chosen;
     LaunchContext own = ctx;
-    own.workspace = memory + call_.memory.rows;
-    return attention_grad_hopper(large, own);
+    own.workspace = rows;
+    return attention_grad_hopper_chosen(large, own);
   }
 
  private:

@@ -12,8 +12,9 @@ namespace aicf::cuda {
 // of its keys the first most queries: they begin first, the `latest` or the first rows of all heads.
 struct BlockPlace {
   int64_t b, h, row;
-  __device__ __forceinline__ BlockPlace(int64_t batch, int64_t heads, int64_t rows, int own, bool latest) {
-    const int64_t all = batch * heads, index = blockIdx.x % all, turn = blockIdx.x / all;
+  __device__ __forceinline__ BlockPlace(int64_t batch, int64_t heads, int64_t rows, int own, bool latest,
+                                        int64_t block = blockIdx.x) {
+    const int64_t all = batch * heads, index = block % all, turn = block / all;
     b = index / heads;
     h = index % heads;
     row = (latest ? (rows + own - 1) / own - 1 - turn : turn) * own;

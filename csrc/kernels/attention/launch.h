@@ -26,6 +26,9 @@ constexpr int64_t kLargestHopperHead = 128;
 Status attention_hopper(const AttentionProblem& p, const LaunchContext& ctx);
 Status attention_grad_hopper(const AttentionProblem& p, const LaunchContext& ctx);
 size_t attention_grad_hopper_workspace(const OpDesc& op);
+// The gradients of the heads of keys that p.chosen names, and of their queries; others stay as they are. The
+// workspace has a QueryRow<float> for each of these queries.
+Status attention_grad_hopper_chosen(const AttentionProblem& p, const LaunchContext& ctx);
 
 // The same by cuDNN. Its gradient reads one number for a row of scores, the logarithm of the sum of their
 // exponentials. Heads where that is too large to keep the weights exact, or no number, are then computed by

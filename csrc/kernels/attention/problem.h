@@ -56,13 +56,10 @@ struct AttentionProblem {
   void *largest, *total;  // [batch, heads, queries] in the type that is computed in; operands of the gradient
   Heads<const void*> dout, saved;  // of the gradient: that of out, and out
   Heads<void*> dquery, dkey, dvalue;
-  // Null, or for each head of keys [batch, key_heads] whether its gradients, and those of its queries, are
-  // computed; others stay as they are. The kernels for Hopper look at it.
+  // For each head of keys [batch, key_heads], whether attention_grad_hopper_chosen computes its gradients.
   const int32_t* chosen;
 
-  AICF_HD bool chooses(int64_t b, int64_t key_head) const {
-    return !chosen || chosen[b * key_heads + key_head] != 0;
-  }
+  AICF_HD bool chooses(int64_t b, int64_t key_head) const { return chosen[b * key_heads + key_head] != 0; }
   AICF_HD int64_t group() const { return heads / key_heads; }
   AICF_HD int64_t rows() const { return batch * heads * queries; }
 };

@@ -18,8 +18,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
   const int64_t at = (static_cast<int64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x) / LANES;
   const int own = static_cast<int>(threadIdx.x) % LANES, size = static_cast<int>(p.value_size);
   float sum = 0;
-  const int64_t head = at / p.queries, i = at % p.queries, b = head / p.heads, h = head % p.heads;
-  if (at < p.rows() && p.chooses(b, h / p.group())) {
+  if (at < p.rows()) {
+    const int64_t head = at / p.queries, i = at % p.queries, b = head / p.heads, h = head % p.heads;
     const T *dout = p.dout.of<const T>(b, h) + i * p.dout.row,
             *out = p.saved.of<const T>(b, h) + i * p.saved.row;
     if (wide && size % 8 == 0) {
@@ -90,9 +90,8 @@ constexpr size_t kQueryShared = S::shared_bytes(2, 2, 0);
 
 // dkey and dvalue: a block has some keys, and walks along the queries of all heads of their group.
 template <class S>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
-    attention_hopper_key_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows, bool wide) {
-  dependency_wait();
+__device__ __forceinline__ void key_gradients(const AttentionProblem& p, const Row* rows, bool wide,
+                                              int64_t block) {
 #if AICF_HAS_WARPGROUPS
   using T = typename S::T;
   constexpr int D = S::kSize;
@@ -101,8 +100,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   unsigned char* walked = own + 2 * S::Own::kBytes;
   unsigned char* row_stages = walked + S::kStages * 2 * S::Walked::kBytes;
 
-  const BlockPlace place(p.batch, p.key_heads, p.keys, S::kRows, false);
-  if (!p.chooses(place.b, place.h)) return;
+  const BlockPlace place(p.batch, p.key_heads, p.keys, S::kRows, false, block);
   const int queries = static_cast<int>(p.queries), keys = static_cast<int>(p.keys);
   const int size = static_cast<int>(p.size), value_size = static_cast<int>(p.value_size);
   const int first = static_cast<int>(place.row), row = first + S::warp_row();
@@ -168,12 +166,31 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
 #endif
 }
 
-// dquery: a block has some queries, and walks along their keys.
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
-    attention_hopper_query_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows,
-                                       bool wide) {
+    attention_hopper_key_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows, bool wide) {
   dependency_wait();
+  key_gradients<S>(p, rows, wide, blockIdx.x);
+}
+
+// Of chosen heads; mostly there are none, so few blocks look at all of them.
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    attention_hopper_chosen_key_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows,
+                                            bool wide, int64_t blocks) {
+  dependency_wait();
+  for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const BlockPlace place(p.batch, p.key_heads, p.keys, S::kRows, false, block);
+    if (!p.chooses(place.b, place.h)) continue;
+    key_gradients<S>(p, rows, wide, block);
+    __syncthreads();
+  }
+}
+
+// dquery: a block has some queries, and walks along their keys.
+template <class S>
+__device__ __forceinline__ void query_gradients(const AttentionProblem& p, const Row* rows, bool wide,
+                                                int64_t block) {
 #if AICF_HAS_WARPGROUPS
   using T = typename S::T;
   constexpr int D = S::kSize;
@@ -181,8 +198,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   unsigned char* own = S::aligned(raw);
   unsigned char* walked = own + 2 * S::Own::kBytes;
 
-  const BlockPlace place(p.batch, p.heads, p.queries, S::kRows, true);
-  if (!p.chooses(place.b, place.h / p.group())) return;
+  const BlockPlace place(p.batch, p.heads, p.queries, S::kRows, true, block);
   const int queries = static_cast<int>(p.queries), keys = static_cast<int>(p.keys);
   const int size = static_cast<int>(p.size), value_size = static_cast<int>(p.value_size);
   const int first = static_cast<int>(place.row), row = first + S::warp_row();
@@ -239,23 +255,50 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
 #endif
 }
 
-}  // namespace
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    attention_hopper_query_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows,
+                                       bool wide) {
+  dependency_wait();
+  query_gradients<S>(p, rows, wide, blockIdx.x);
+}
 
-Status attention_grad_hopper(const AttentionProblem& p, const LaunchContext& ctx) {
+// Of chosen heads; mostly there are none, so few blocks look at all of them.
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    attention_hopper_chosen_query_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows,
+                                              bool wide, int64_t blocks) {
+  dependency_wait();
+  for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const BlockPlace place(p.batch, p.heads, p.queries, S::kRows, true, block);
+    if (!p.chooses(place.b, place.h / p.group())) continue;
+    query_gradients<S>(p, rows, wide, block);
+    __syncthreads();
+  }
+}
+
+// With the rows of queries in the workspace.
+template <bool CHOSEN>
+Status gradients(const AttentionProblem& p, const LaunchContext& ctx) {
   return with_half_type(p.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    auto* rows = static_cast<Row*>(ctx.workspace);
+    const auto* rows = static_cast<const Row*>(ctx.workspace);
     const bool wide = rows_are_wide<T>({&p.query, &p.key, &p.value, &p.dout});
-    const bool wide_rows = rows_are_wide<T>({&p.dout, &p.saved});
-    constexpr int kLanes = 8;
-    if (p.rows() > 0)
-      AICF_TRY(launch(ctx, dim3(static_cast<unsigned>(ceil_div<int64_t>(p.rows() * kLanes, kDeltaThreads))),
-                      kDeltaThreads, 0, attention_hopper_rows_kernel<T, kLanes>, p, rows, wide_rows));
+    const auto run = [&](auto walk, int64_t heads, int64_t count, size_t shared, auto whole, auto chosen) {
+      using S = decltype(walk);
+      const int64_t blocks = p.batch * heads * ceil_div<int64_t>(count, S::kRows);
+      if constexpr (CHOSEN) {
+        constexpr int64_t kMost = 132 * S::kBlocks;
+        return launch(ctx, dim3(static_cast<unsigned>(std::min(blocks, kMost))), S::kThreads, shared, chosen,
+                      p, rows, wide, blocks);
+      } else {
+        return launch(ctx, dim3(static_cast<unsigned>(blocks)), S::kThreads, shared, whole, p, rows, wide);
+      }
+    };
     const auto key_grad = [&](auto walk) {
       using S = decltype(walk);
-      const auto blocks = p.batch * p.key_heads * ceil_div<int64_t>(p.keys, S::kRows);
-      return launch(ctx, dim3(static_cast<unsigned>(blocks)), S::kThreads, kKeyShared<S>,
-                    attention_hopper_key_grad_kernel<S>, p, rows, wide);
+      return run(walk, p.key_heads, p.keys, kKeyShared<S>, attention_hopper_key_grad_kernel<S>,
+                 attention_hopper_chosen_key_grad_kernel<S>);
     };
     // Three warpgroups a block, unless most of the last one's rows would be none.
     const int64_t twos = ceil_div<int64_t>(p.keys, 128) * 128, threes = ceil_div<int64_t>(p.keys, 192) * 192;
@@ -265,11 +308,29 @@ Status attention_grad_hopper(const AttentionProblem& p, const LaunchContext& ctx
     if (p.rows() == 0) return Status::ok();
     return with_walk<T, 2, 2, 3, 3>(p, [&](auto walk) {
       using S = decltype(walk);
-      const auto blocks = p.batch * p.heads * ceil_div<int64_t>(p.queries, S::kRows);
-      return launch(ctx, dim3(static_cast<unsigned>(blocks)), S::kThreads, kQueryShared<S>,
-                    attention_hopper_query_grad_kernel<S>, p, rows, wide);
+      return run(walk, p.heads, p.queries, kQueryShared<S>, attention_hopper_query_grad_kernel<S>,
+                 attention_hopper_chosen_query_grad_kernel<S>);
     });
   });
+}
+
+}  // namespace
+
+Status attention_grad_hopper(const AttentionProblem& p, const LaunchContext& ctx) {
+  if (p.rows() > 0) {
+    AICF_TRY(with_half_type(p.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      constexpr int kLanes = 8;
+      return launch(ctx, dim3(static_cast<unsigned>(ceil_div<int64_t>(p.rows() * kLanes, kDeltaThreads))),
+                    kDeltaThreads, 0, attention_hopper_rows_kernel<T, kLanes>, p,
+                    static_cast<Row*>(ctx.workspace), rows_are_wide<T>({&p.dout, &p.saved}));
+    }));
+  }
+  return gradients<false>(p, ctx);
+}
+
+Status attention_grad_hopper_chosen(const AttentionProblem& p, const LaunchContext& ctx) {
+  return gradients<true>(p, ctx);
 }
 
 }  // namespace aicf

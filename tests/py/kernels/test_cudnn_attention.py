@@ -58,6 +58,15 @@ def test_views_of_a_projection_are_for_the_library_where_a_target_has_it(dtype: 
         assert select(operands, grad, target="sm_80+cudnn")[0] == f"{op}_tc"
 
 
+def test_few_scores_are_for_our_own_kernels_unless_it_is_named() -> None:
+    for batch, name in ((15, "hopper"), (16, "cudnn")):
+        operands = projected("bf16", batch, 128, 4, 64)
+        for grad in (False, True):
+            op = "attention_grad_bf16" if grad else "attention_bf16"
+            assert select(operands, grad)[0] == f"{op}_{name}"
+            assert select(operands, grad, f"{op}_cudnn")[0] == f"{op}_cudnn"
+
+
 @pytest.mark.parametrize(
     ("operands", "options", "reason"),
     [
@@ -222,11 +231,18 @@ def test_every_engine_is_right_and_gives_the_same_bits_each_time() -> None:
     inputs = projected("bf16", 2, 200, 4, 64, 2)
     out, kept = joined("bf16", 2, 200, 4, 64), [("f32", (2, 4, 200))] * 2
     call.forward()
+    given = {"attention": inputs, "attention_grad": [out, *inputs, out, *kept]}
+    results = {"attention": [out, *kept], "attention_grad": inputs}
     names = {
-        "attention": _C.kernel_choices("attention", inputs, [out, *kept], call.attrs, "attention_bf16_cudnn"),
-        "attention_grad": _C.kernel_choices(
-            "attention_grad", [out, *inputs, out, *kept], inputs, call.attrs, "attention_grad_bf16_cudnn"
-        ),
+        op: _C.kernel_choices(
+            op,
+            given[op],
+            results[op],
+            call.attrs,
+            f"{op}_bf16_cudnn",
+            counts=((*[1] * len(given[op]), 0), (1, 1, 1)),
+        )
+        for op in given
     }
     for op, choices in names.items():
         assert len(choices) > 1

@@ -88,6 +88,13 @@ constexpr size_t kKeyShared = S::shared_bytes(2, 2, S::kStep* static_cast<int>(s
 template <class S>
 constexpr size_t kQueryShared = S::shared_bytes(2, 2, 0);
 
+// Whether any head is; the same for all threads of a block.
+__device__ __forceinline__ bool any_chosen(const AttentionProblem& p) {
+  int32_t any = 0;
+  for (int64_t i = threadIdx.x; i < p.batch * p.key_heads; i += blockDim.x) any |= p.chosen[i];
+  return __syncthreads_or(any) != 0;
+}
+
 // dkey and dvalue: a block has some keys, and walks along the queries of all heads of their group.
 template <class S>
 __device__ __forceinline__ void key_gradients(const AttentionProblem& p, const Row* rows, bool wide,
@@ -179,6 +186,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     attention_hopper_chosen_key_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows,
                                             bool wide, int64_t blocks) {
   dependency_wait();
+  if (!any_chosen(p)) return;
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const BlockPlace place(p.batch, p.key_heads, p.keys, S::kRows, false, block);
     if (!p.chooses(place.b, place.h)) continue;
@@ -269,6 +277,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     attention_hopper_chosen_query_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows,
                                               bool wide, int64_t blocks) {
   dependency_wait();
+  if (!any_chosen(p)) return;
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const BlockPlace place(p.batch, p.heads, p.queries, S::kRows, true, block);
     if (!p.chooses(place.b, place.h / p.group())) continue;

@@ -8,12 +8,10 @@
 namespace aicf::cudnn {
 
 enum PointwiseMode {
-  kAdd = 0,
   kMultiply = 1,
   kDivide = 6,
   kSubtract = 9,
   kExp = 13,
-  kLog = 15,
   kGreaterOrEqual = 303,
   kIndex = 501,
   kSelect = 601,

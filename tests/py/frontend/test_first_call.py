@@ -11,7 +11,6 @@ from state_cases import Layer, square
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import trace
 
-
 BATCH = {"x": torch.ones(4, 4), "t": torch.zeros(4, 3)}
 
 

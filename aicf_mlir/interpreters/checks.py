@@ -9,12 +9,16 @@ import numpy as np
 from aicf_mlir.interpreters.numerics import Array
 
 
-def check_index(status: Array, target: Array, classes: int, ignore_index: int | None, code: int) -> Array:
-    """The first index that is neither a class nor the ignored one, and its position."""
-    refused = (target < 0) | (target >= classes)
-    if ignore_index is not None:
-        refused &= target != ignore_index
-    return _status(status, code, refused, target)
+def check_index(
+    status: Array, targets: Sequence[Array], classes: Sequence[int], ignored: Sequence[int] | None, code: int
+) -> Array:
+    """The first index of a target that is neither one of its classes nor ignored there, and its position."""
+    for i, target in enumerate(targets):
+        refused = (target < 0) | (target >= classes[i])
+        if ignored is not None:
+            refused &= target != ignored[i]
+        status = _status(status, code + i, refused, target)
+    return status
 
 
 def check_finite(status: Array, values: Sequence[Array], code: int) -> Array:

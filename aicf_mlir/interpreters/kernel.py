@@ -122,9 +122,8 @@ def _attention_grad(call: Call) -> list[Array]:
 
 
 def _check_index(call: Call) -> list[Array]:
-    ignored = call.attr("ignore_index", None)
-    bounds = (call.attr("classes", 0), ignored, call.attr("code", 0))
-    return [checks.check_index(call["status"], call["target"], *bounds)]
+    bounds = (call.attr("classes", []), call.attr("ignore_index", None), call.attr("code", 0))
+    return [checks.check_index(call["status"], call.inputs["target"], *bounds)]
 
 
 def _check_finite(call: Call) -> list[Array]:

@@ -63,7 +63,7 @@ def check_value(op: nn.CheckValueOp, operands: Operands) -> Array:
     refused = nn.RefusedOp(op.x, op.rule.data)
     (found,) = generated(refused, (x,))
     refused.erase()  # it is in no block, and must not stay among the readers of x
-    return checks.check_index(status, found.astype(np.int64), 1, None, op.code.value.data)
+    return checks.check_index(status, [found.astype(np.int64)], [1], None, op.code.value.data)
 
 
 def constant(op: nn.ConstantOp, operands: Operands) -> Array:
@@ -82,9 +82,11 @@ def of_launch(schema: Schema) -> Meaning:
     def meaning(op: Operation, operands: Operands) -> tuple[Array, ...]:
         sizes = [len(values) for values in operands_of(op, schema).values()]
         types = [(element_name(element_type(result)), shape_of(result)) for result in op.results]
-        call = Call(
-            segments(schema.inputs, sizes, operands), attributes_of(op), segments(schema.outputs, None, types)
+        inputs, outputs = (
+            segments(schema.inputs, sizes, operands),
+            segments(schema.outputs, None, types),
         )
+        call = Call(inputs, attributes_of(op, schema), outputs)
         return tuple(kernel.MEANINGS[schema.name](call))
 
     return meaning

@@ -64,28 +64,34 @@ REDUCTIONS: Mapping[str, np.ufunc] = {
 }
 
 
-def _scatter(call: Call, kind: str) -> Sequence[Array]:
-    """The matrix x with rows of src at the places of the index, or reduced there."""
-    y, index, src = np.array(call["x"]), call["index"], call["src"]
+def _scatters(call: Call, kind: str) -> Sequence[Array]:
+    """Each matrix x with rows of its src at the places of its index, or reduced there."""
+    include_self = call.attr("include_self", True) is True
+    each = zip(call.inputs["x"], call.inputs["index"], call.inputs["src"], strict=True)
+    return [_scatter(x, index, src, kind, include_self) for x, index, src in each]
+
+
+def _scatter(x: Array, index: Array, src: Array, kind: str, include_self: bool) -> Array:
+    y = np.array(x)
     inside = (index >= 0) & (index < len(y))
     index, src = index[inside], src[inside]
     if kind == "last":
         for row, values in zip(index, src, strict=True):
             y[row] = values
-        return [y]
-    if call.attr("include_self", True) is False:  # the first source is in its place
+        return y
+    if not include_self:  # the first source is in its place
         rows, first = np.unique(index, return_index=True)
         y[rows] = src[first]
         rest = np.ones(len(index), bool)
         rest[first] = False
         index, src = index[rest], src[rest]
     REDUCTIONS[kind].at(y, index, src)
-    return [y]
+    return y
 
 
 MEANINGS: Mapping[str, Meaning] = {
     "argsort": _argsort,
     "scan": _scan,
-    "scatter_add": lambda call: _scatter(call, "sum"),
-    "scatter_rows": lambda call: _scatter(call, call.attr("kind", "last")),
+    "scatter_add": lambda call: _scatters(call, "sum"),
+    "scatter_rows": lambda call: _scatters(call, call.attr("kind", "last")),
 }

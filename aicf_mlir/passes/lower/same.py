@@ -18,7 +18,7 @@ def lower_as_it_stands(op: Operation) -> list[KernelOp]:
     assert schema is not None
     results = dict(zip((row.name for row in schema.outputs), op.result_types, strict=True))
     launch = BY_NAME[f"kernel.{schema.name}"]
-    return [launch.launch(operands_of(op, schema), results, **attributes_of(op))]
+    return [launch.launch(operands_of(op, schema), results, **attributes_of(op, schema))]
 
 
 RULES = {op: lower_as_it_stands for op in NN.operations if launch_of(op)}

@@ -33,11 +33,28 @@ int64_t first_refused(const IndexBounds& bounds, const T* target, int64_t n) {
   return std::find_if(target, target + n, [&](T index) { return bounds.refuses(index); }) - target;
 }
 
+// The position of the first refused index, or -1, and what stands there.
 template <class T>
-Status write_first_refused(const OpDesc& op, const IndexBounds& bounds, const TensorDesc& target) {
+int64_t first_refused(const IndexBounds& bounds, const TensorDesc& target, int64_t* what) {
   const T* indices = elements<T>(target);
-  const int64_t n = target.numel(), at = first_refused(bounds, indices, n);
-  return at == n ? write_status(op, 0, 0, 0) : write_status(op, op.attrs.get(kCode), at, indices[at]);
+  Rows rows;
+  rows_of(target, &rows);
+  for (int64_t first = 0; first < rows.count; first += rows.inner) {
+    const T* row = indices + rows.place(first);
+    int64_t at = rows.step == 1 ? first_refused(bounds, row, rows.inner) : 0;
+    if (rows.step != 1)
+      while (at < rows.inner && !bounds.refuses(row[at * rows.step])) ++at;
+    if (at == rows.inner) continue;
+    *what = static_cast<int64_t>(row[at * rows.step]);
+    return first + at;
+  }
+  return -1;
+}
+
+int64_t first_refused_index(const IndexBounds& bounds, const TensorDesc& target, int64_t* what) {
+  if (target.dtype == DType::I64) return first_refused<int64_t>(bounds, target, what);
+  if (target.dtype == DType::I32) return first_refused<int32_t>(bounds, target, what);
+  return first_refused<uint8_t>(bounds, target, what);  // i1
 }
 
 template <class Bits>
@@ -60,16 +77,13 @@ int64_t first_not_finite(const FloatBits& format, const TensorDesc& x) {
 
 Status check_index_cpu(const OpDesc& op, const LaunchContext&) {
   if (failed_before(op)) return Status::ok();
-  const IndexBounds bounds(op);
-  const TensorDesc& target = op.in("target");
-  switch (target.dtype) {
-    case DType::I64:
-      return write_first_refused<int64_t>(op, bounds, target);
-    case DType::I32:
-      return write_first_refused<int32_t>(op, bounds, target);
-    default:  // i1
-      return write_first_refused<uint8_t>(op, bounds, target);
+  const Tensors targets = op.ins("target");
+  for (size_t i = 0; i < targets.size(); ++i) {
+    int64_t what = 0;
+    const int64_t at = first_refused_index(IndexBounds(op, i), targets[i], &what);
+    if (at >= 0) return write_status(op, op.attrs.get(kCode) + static_cast<int64_t>(i), at, what);
   }
+  return write_status(op, 0, 0, 0);
 }
 
 Status check_finite_cpu(const OpDesc& op, const LaunchContext&) {

@@ -10,7 +10,6 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kIndexThreads = 1024;
 constexpr int64_t kNowhere = INT64_MAX;
 
 struct Least {
@@ -35,60 +34,108 @@ struct StatusPlaces {
     __threadfence_system();
     *const_cast<volatile int64_t*>(visible) = code;
   }
-  __device__ void hand_on() const { write(before[0], before[1], before[2]); }
+  // What has failed before stays; `code` is that of tensor 0.
+  __device__ void settle(int64_t code, const FoundPlace& place) const {
+    if (before[0] != 0) {
+      write(before[0], before[1], before[2]);
+    } else if (place.tensor < 0) {
+      write(0, 0, 0);
+    } else {
+      write(code + place.tensor, place.position, place.kind);
+    }
+  }
 };
 
 StatusPlaces status_places(const OpDesc& op, const LaunchContext& ctx) {
   return {op.in("status").ptr<const int64_t>(), op.out("status").ptr<int64_t>(), ctx.visible_status};
 }
 
-// One block.
-template <class T>
-__global__ void __launch_bounds__(kIndexThreads)
-    check_index_kernel(StatusPlaces status, const T* target, int64_t n,
-                       const __grid_constant__ IndexBounds bounds, int64_t code) {
-  dependency_wait();
-  int64_t at = kNowhere;
-#pragma unroll 8
-  for (int64_t i = threadIdx.x; i < n; i += kIndexThreads)
-    if (bounds.refuses(target[i]) && i < at) at = i;
-  at = reduce_group<Least, kIndexThreads>(at);
-  if (threadIdx.x != 0) return;
-  if (status.before[0] != 0) {
-    status.hand_on();
-  } else if (at == kNowhere) {
-    status.write(0, 0, 0);
-  } else {
-    status.write(code, at, static_cast<int64_t>(target[at]));
+struct CheckedIndex {
+  const void* data;
+  Rows rows;
+  IndexBounds bounds;
+  int64_t first_block, per_block;  // of this launch; elements
+  int bytes;                       // of an element
+
+  __device__ int64_t at(int64_t i) const {
+    const int64_t place = rows.place(i);
+    if (bytes == 8) return static_cast<const int64_t*>(data)[place];
+    if (bytes == 4) return static_cast<const int32_t*>(data)[place];
+    return static_cast<const uint8_t*>(data)[place];
   }
+};
+
+// 104 bytes each; a kernel's arguments hold 32764 bytes, of which those that are there take time.
+constexpr int kSomeIndices = 32, kMostIndices = 256;
+
+template <int kMost>
+struct IndexTable {
+  int count;
+  int64_t first_target;  // the number of the first one among all
+  alignas(CheckedIndex) unsigned char bytes[kMost * sizeof(CheckedIndex)];
+
+  AICF_HD CheckedIndex& at(int i) { return reinterpret_cast<CheckedIndex*>(bytes)[i]; }
+  AICF_HD const CheckedIndex& at(int i) const { return reinterpret_cast<const CheckedIndex*>(bytes)[i]; }
+};
+
+// The number of the tensor that this block has a part of.
+template <class Table>
+__device__ __forceinline__ int tensor_of_block(const Table& table) {
+  int low = 0, high = table.count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (table.at(middle).first_block <= blockIdx.x ? low : high) = middle;
+  }
+  return low;
 }
 
-// The same of booleans, 16 of them at a time where they lie so.
-__global__ void __launch_bounds__(kIndexThreads)
-    check_mask_kernel(StatusPlaces status, const uint8_t* target, int64_t n,
-                      const __grid_constant__ IndexBounds bounds, int64_t code) {
-  dependency_wait();
-  const int64_t vectors = reinterpret_cast<uintptr_t>(target) % 16 == 0 ? n / 16 : 0;
-  const auto* words = reinterpret_cast<const uint4*>(target);
+// The first of a thread's elements that are refused.
+__device__ __forceinline__ int64_t first_refused(const CheckedIndex& target, int64_t begin, int64_t end) {
+  int64_t at = kNowhere;
+#pragma unroll 8
+  for (int64_t i = begin + threadIdx.x; i < end; i += kIndexThreads)
+    if (target.bounds.refuses(target.at(i)) && i < at) at = i;
+  return at;
+}
+
+// The same of booleans without gaps, 16 of them at a time where they lie so.
+__device__ __forceinline__ int64_t first_true(const CheckedIndex& target, int64_t begin, int64_t end) {
+  const auto* data = static_cast<const uint8_t*>(target.data) + begin;
+  const int64_t vectors = reinterpret_cast<uintptr_t>(data) % 16 == 0 ? (end - begin) / 16 : 0;
+  const auto* words = reinterpret_cast<const uint4*>(data);
   int64_t at = kNowhere;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < vectors; i += kIndexThreads) {
     const uint4 four = words[i];
     if ((four.x | four.y | four.z | four.w) != 0 && at == kNowhere)
       for (int64_t j = 16 * i + 15; j >= 16 * i; --j)
-        if (bounds.refuses(target[j])) at = j;
+        if (target.bounds.refuses(data[j])) at = begin + j;
   }
-  for (int64_t i = 16 * vectors + threadIdx.x; i < n; i += kIndexThreads)
-    if (bounds.refuses(target[i]) && i < at) at = i;
+  const int64_t rest = first_refused(target, begin + 16 * vectors, end);
+  return rest < at ? rest : at;
+}
+
+// Block b of a target checks its part b. `found` is null where there is one block in all.
+template <int kMost>
+__global__ void __launch_bounds__(kIndexThreads)
+    check_index_kernel(StatusPlaces status, FoundPlace* found,
+                       const __grid_constant__ IndexTable<kMost> table, int64_t code) {
+  dependency_wait();
+  const int number = tensor_of_block(table);
+  const CheckedIndex& target = table.at(number);
+  const int64_t begin = (blockIdx.x - target.first_block) * target.per_block;
+  const int64_t left = target.rows.count - begin,
+                end = begin + (left < target.per_block ? left : target.per_block);
+  const bool booleans = target.bytes == 1 && target.rows.inner == target.rows.count && target.rows.step == 1;
+  int64_t at = booleans ? first_true(target, begin, end) : first_refused(target, begin, end);
   at = reduce_group<Least, kIndexThreads>(at);
   if (threadIdx.x != 0) return;
-  if (status.before[0] != 0) {
-    status.hand_on();
-  } else if (at == kNowhere) {
-    status.write(0, 0, 0);
-  } else {
-    status.write(code, at, static_cast<int64_t>(target[at]));
-  }
+  FoundPlace place{-1, 0, 0};
+  if (at != kNowhere) place = {table.first_target + number, at, target.at(at)};
+  if (found)
+    found[blockIdx.x] = place;
+  else
+    status.settle(code, place);
 }
 
 struct CheckedTensor {
@@ -132,11 +179,7 @@ __device__ __forceinline__ bool any_not_finite(const FloatBits& format, uint4 wo
 __global__ void __launch_bounds__(kCheckThreads)
     check_finite_kernel(FoundPlace* found, const __grid_constant__ CheckTable table) {
   dependency_wait();
-  int low = 0, high = table.count;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (table.at(middle).first_block <= blockIdx.x ? low : high) = middle;
-  }
+  const int low = tensor_of_block(table);
   const CheckedTensor& tensor = table.at(low);
   const FloatBits format = tensor.format;
   const int64_t per_block = kCheckedPerBlock / format.bytes;
@@ -178,30 +221,57 @@ __global__ void __launch_bounds__(kIndexThreads)
     if (found[i].tensor >= 0 && i < first) first = i;
   first = reduce_group<Least, kIndexThreads>(first);
   if (threadIdx.x != 0) return;
-  if (status.before[0] != 0) {
-    status.hand_on();
-  } else if (first == kNowhere) {
-    status.write(0, 0, 0);
-  } else {
-    status.write(code + found[first].tensor, found[first].position, found[first].kind);
+  status.settle(code, first == kNowhere ? FoundPlace{-1, 0, 0} : found[first]);
+}
+
+// Launches over at most kMost targets each.
+template <int kMost>
+Status check_indices(const OpDesc& op, FoundPlace* found, const LaunchContext& ctx) {
+  const Tensors targets = op.ins("target");
+  int64_t all_blocks = 0;
+  for (size_t first = 0; first < targets.size(); first += kMost) {
+    IndexTable<kMost> table;
+    table.count = 0;
+    table.first_target = static_cast<int64_t>(first);
+    int64_t blocks = 0;
+    for (size_t i = first; i < targets.size() && table.count < kMost; ++i) {
+      const TensorDesc& target = targets[i];
+      const int64_t own = index_blocks(target);
+      CheckedIndex* row = new (&table.at(table.count++)) CheckedIndex{
+          target.data,
+          {},
+          IndexBounds(op, i),
+          blocks,
+          indices_per_block(target.dtype),
+          static_cast<int>(dtype_size(target.dtype)),
+      };
+      rows_of(target, &row->rows);
+      blocks += own;
+    }
+    if (blocks > 0)
+      AICF_TRY(launch(ctx, static_cast<unsigned>(blocks), kIndexThreads, 0, check_index_kernel<kMost>,
+                      status_places(op, ctx), found ? found + all_blocks : nullptr, table,
+                      op.attrs.get(kCode)));
+    all_blocks += blocks;
   }
+  return Status::ok();
 }
 
 }  // namespace
 
 Status check_index_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  const StatusPlaces status = status_places(op, ctx);
-  const TensorDesc& target = op.in("target");
-  const IndexBounds bounds(op);
-  const int64_t n = target.numel(), code = op.attrs.get(kCode);
-  if (target.dtype == DType::I64)
-    return launch(ctx, 1, kIndexThreads, 0, check_index_kernel<int64_t>, status, target.ptr<const int64_t>(),
-                  n, bounds, code);
-  if (target.dtype == DType::I1)
-    return launch(ctx, 1, kIndexThreads, 0, check_mask_kernel, status, target.ptr<const uint8_t>(), n, bounds,
-                  code);
-  return launch(ctx, 1, kIndexThreads, 0, check_index_kernel<int32_t>, status, target.ptr<const int32_t>(), n,
-                bounds, code);
+  const int64_t blocks = index_blocks(op);
+  auto* found = blocks == 1 ? nullptr : static_cast<FoundPlace*>(ctx.workspace);
+  const size_t targets = op.ins("target").size();
+  if (targets == 1)
+    AICF_TRY(check_indices<1>(op, found, ctx));
+  else if (targets <= kSomeIndices)
+    AICF_TRY(check_indices<kSomeIndices>(op, found, ctx));
+  else
+    AICF_TRY(check_indices<kMostIndices>(op, found, ctx));
+  if (blocks == 1) return Status::ok();
+  return launch(ctx, 1, kIndexThreads, 0, first_found_kernel, status_places(op, ctx),
+                static_cast<const FoundPlace*>(found), blocks, op.attrs.get(kCode));
 }
 
 Status check_finite_cuda(const OpDesc& op, const LaunchContext& ctx) {

@@ -4,8 +4,8 @@
 
 namespace aicf {
 
-// (status[3], target) -> (status'[3]): the first element of target that is neither in 0 … classes - 1 nor
-// ignore_index. A status that has failed already is handed on.
+// (status[3], target...) -> (status'[3]): the first element of the first target that is neither in
+// 0 … classes - 1 nor ignore_index. A status that has failed already is handed on.
 Status check_index_cpu(const OpDesc& op, const LaunchContext& ctx);
 // (status[3], x...) -> (status'[3]): the first element of the first x that is NaN or infinite.
 Status check_finite_cpu(const OpDesc& op, const LaunchContext& ctx);

@@ -3,26 +3,51 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/common/strided_shape.h"
 #include "kernels/eltwise/ops.h"  // AICF_HD
 #include "op/variant.h"
 
 namespace aicf {
 
-constexpr Attr<int64_t> kCode{"code", std::nullopt}, kClasses{"classes", std::nullopt},
-    kIgnored{"ignore_index", std::nullopt};
+constexpr Attr<int64_t> kCode{"code", std::nullopt};
+const Attr<std::vector<int64_t>> kClasses{"classes", std::nullopt}, kIgnored{"ignore_index", std::nullopt};
 
 struct IndexBounds {
   int64_t classes, ignore_index;
   bool has_ignored;
 
-  explicit IndexBounds(const OpDesc& op)
-      : classes(op.attrs.get(kClasses)),
-        ignore_index(op.attrs.get(kIgnored)),
-        has_ignored(op.attrs.has(kIgnored)) {}
+  // Of target `i`.
+  IndexBounds(const OpDesc& op, size_t i)
+      : classes(op.attrs.get(kClasses)[i]), ignore_index(0), has_ignored(op.attrs.has(kIgnored)) {
+    if (has_ignored) ignore_index = op.attrs.get(kIgnored)[i];
+  }
   AICF_HD bool refuses(int64_t index) const {
     return (index < 0 || index >= classes) && !(has_ignored && index == ignore_index);
   }
 };
+
+// A target as rows of `inner` elements.
+struct Rows {
+  int64_t count = 0, inner = 1, row_step = 0, step = 1;  // elements, of which `inner` a row; steps in memory
+
+  AICF_HD int64_t place(int64_t i) const {
+    return i < inner ? i * step : i / inner * row_step + i % inner * step;
+  }
+};
+
+// False where it has more dimensions that do not walk as one.
+inline bool rows_of(const TensorDesc& x, Rows* rows) {
+  StridedShape<1> walk;
+  for (int d = 0; d < x.rank; ++d) walk.append(x.shape[d], {x.strides[d]});
+  *rows = Rows{x.numel()};
+  if (walk.rank > 2) return false;
+  if (walk.rank > 0) {
+    rows->inner = walk.shape[walk.rank - 1];
+    rows->step = walk.strides[0][walk.rank - 1];
+  }
+  if (walk.rank == 2) rows->row_step = walk.strides[0][0];
+  return true;
+}
 
 // A number is NaN or infinite where all bits of its exponent are set; infinite where those of its mantissa
 // are not.
@@ -78,6 +103,28 @@ inline size_t check_finite_cuda_workspace(const OpDesc& op) {
   int64_t blocks = 0;
   for (const TensorDesc& x : op.ins("x")) blocks += check_blocks(x);
   return static_cast<size_t>(blocks) * sizeof(FoundPlace);
+}
+
+constexpr int kIndexThreads = 1024;
+
+// Elements that one block checks: booleans are read 16 at a time.
+inline int64_t indices_per_block(DType dtype) { return kIndexThreads * (dtype == DType::I1 ? 256 : 32); }
+
+inline int64_t index_blocks(const TensorDesc& target) {
+  const int64_t each = indices_per_block(target.dtype);
+  return (target.numel() + each - 1) / each;
+}
+
+inline int64_t index_blocks(const OpDesc& op) {
+  int64_t blocks = 0;
+  for (const TensorDesc& target : op.ins("target")) blocks += index_blocks(target);
+  return blocks;
+}
+
+// One block writes the status itself.
+inline size_t check_index_cuda_workspace(const OpDesc& op) {
+  const int64_t blocks = index_blocks(op);
+  return blocks > 1 ? static_cast<size_t>(blocks) * sizeof(FoundPlace) : 0;
 }
 
 }  // namespace aicf

@@ -17,14 +17,32 @@ Status check_status(const OpDesc& op) {
   return code > 0 ? Status::ok() : refuse(op, "code: expected 1 or more, got ", code);
 }
 
-// (status, target) -> (status'); target of i64, i32 or i1, any shape.
+// (status, target...) -> (status'); each target of i64, i32 or i1, any shape. Code `code + i` belongs to the
+// i-th target, as do classes[i] and ignore_index[i].
 Status check_check_index(const OpDesc& op) {
+  const Tensors targets = op.ins("target");
+  if (targets.empty()) return refuse(op, "target: expected one tensor or more, got none");
   AICF_TRY(check_status(op));
-  const TensorDesc& target = op.in("target");
-  if (target.dtype != DType::I64 && target.dtype != DType::I32 && target.dtype != DType::I1)
-    return refuse(op, "target: expected i64, i32 or i1, got ", target.str());
-  const int64_t classes = op.attrs.get(kClasses);
-  return classes > 0 ? Status::ok() : refuse(op, "classes: expected 1 or more, got ", classes);
+  for (size_t i = 0; i < targets.size(); ++i)
+    if (const DType t = targets[i].dtype; t != DType::I64 && t != DType::I32 && t != DType::I1)
+      return refuse(op, op.in_name(1 + i), ": expected i64, i32 or i1, got ", targets[i].str());
+  for (const auto& attr : {kClasses, kIgnored})
+    if (op.attrs.has(attr) && op.attrs.get(attr).size() != targets.size())
+      return refuse(op, attr.name, ": expected one for each of ", targets.size(), " targets, got ",
+                    op.attrs.get(attr).size());
+  for (const int64_t classes : op.attrs.get(kClasses))
+    if (classes < 1) return refuse(op, "classes: expected 1 or more, got ", classes);
+  return Status::ok();
+}
+
+// Targets of at most two dimensions that do not walk as one.
+Status supports_targets(const OpDesc& op) {
+  Rows rows;
+  for (const TensorDesc& target : op.ins("target"))
+    if (!rows_of(target, &rows))
+      return decline("needs targets of at most two dimensions with gaps, got strides ", target.strides_str(),
+                     " of ", target.str());
+  return needs_element_alignment(op);
 }
 
 // (status, x...) -> (status'); each x of a float dtype, any shape. Code `code + i` belongs to the i-th x.
@@ -38,8 +56,9 @@ Status check_check_finite(const OpDesc& op) {
 }
 
 constexpr KernelVariant kVariants[] = {
-    cuda_row("check_index_cuda", "check_index", kSmAny, AICF_CUDA(prepare_op<check_index_cuda>), needs_dense),
-    cpu_row("check_index_cpu", "check_index", prepare_op<check_index_cpu>),
+    cuda_row("check_index_cuda", "check_index", kSmAny, AICF_CUDA(prepare_op<check_index_cuda>),
+             supports_targets, check_index_cuda_workspace),
+    cpu_row("check_index_cpu", "check_index", prepare_op<check_index_cpu>, supports_targets),
     cuda_row("check_finite_cuda", "check_finite", kSmAny, AICF_CUDA(prepare_op<check_finite_cuda>),
              needs_dense, check_finite_cuda_workspace),
     cpu_row("check_finite_cpu", "check_finite", prepare_op<check_finite_cpu>),
@@ -48,16 +67,17 @@ constexpr KernelVariant kVariants[] = {
 }  // namespace
 
 static const Family family([](KernelRegistry& registry) {
-  registry.add(OpSchema{31,
-                        "CheckIndex",
-                        "check_index",
-                        "the status, or code where a target is neither one of classes nor ignore_index",
-                        {{"status"}, {"target"}},
-                        {{"status"}},
-                        {required(kClasses), optional(kIgnored), required(kCode)},
-                        {{"status", "status"}},
-                        "",
-                        check_check_index});
+  registry.add(
+      OpSchema{31,
+               "CheckIndex",
+               "check_index",
+               "the status, or code + i where target[i] has an index neither of its classes nor ignored",
+               {{"status"}, strided(many("target"))},
+               {{"status"}},
+               {required(kClasses), optional(kIgnored), required(kCode)},
+               {{"status", "status"}},
+               "",
+               check_check_index});
   registry.add(OpSchema{32,
                         "CheckFinite",
                         "check_finite",

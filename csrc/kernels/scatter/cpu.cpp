@@ -22,7 +22,7 @@ struct Sources {
   Sources(const Scatter& s, void* workspace) : first(static_cast<int64_t*>(workspace)), next(first + s.rows) {
     std::fill_n(first, s.rows, kEnd);
     for (int64_t i = s.sources - 1; i >= 0; --i) {
-      const int64_t row = s.index[i];
+      const int64_t row = s.index[i * s.index_step];
       if (row < 0 || row >= s.rows) continue;
       next[i] = first[row];
       first[row] = i;
@@ -43,7 +43,7 @@ void reduce_row(const Scatter& s, const Sources& sources, int64_t row) {
     const int64_t count = std::min(kColumns, s.columns - start);
     for (int64_t j = 0; j < count; ++j) found[j] = s.include_self ? widen(x[start + j]) : Reduction::kNone;
     for (int64_t i = sources.first[row]; i != kEnd; i = sources.next[i]) {
-      const T* src = static_cast<const T*>(s.src) + i * s.columns + start;
+      const T* src = static_cast<const T*>(s.src) + i * s.src_step + start;
       for (int64_t j = 0; j < count; ++j) found[j] = Reduction::of(found[j], widen(src[j]));
     }
     for (int64_t j = 0; j < count; ++j) y[start + j] = narrow<T>(found[j]);
@@ -86,24 +86,30 @@ Status copy_last(const Scatter& s, int64_t* last) {
 }  // namespace
 
 size_t scatter_cpu_workspace(const OpDesc& op) {
-  const Scatter s = scatter_of(op);
-  if (s.kind == Scatters::Last) return s.columns < kWide ? 0 : static_cast<size_t>(s.rows) * sizeof(int64_t);
-  return static_cast<size_t>(s.rows + s.sources) * sizeof(int64_t);
+  int64_t most = 0;
+  for (const Scatter& s : scatters_of(op)) {
+    if (s.kind == Scatters::Last)
+      return s.columns < kWide ? 0 : static_cast<size_t>(s.rows) * sizeof(int64_t);
+    most = std::max(most, s.rows + s.sources);
+  }
+  return static_cast<size_t>(most) * sizeof(int64_t);
 }
 
-Status scatter_cpu(const Scatter& s, const LaunchContext& ctx) {
-  const Sources sources(s, ctx.workspace);
+Status scatter_cpu(const std::vector<Scatter>& scatters, const LaunchContext& ctx) {
   Status status = Status::ok();
-  AICF_TRY(with_float_type(s.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    status = with_reduction<Compute<T>>(s.kind, [&](auto reduction) {
-      using Reduction = typename decltype(reduction)::type;
-      in_parallel(s.rows, grain_rows(s.columns), [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) reduce_row<T, Reduction>(s, sources, row);
+  for (const Scatter& s : scatters) {
+    const Sources sources(s, ctx.workspace);
+    AICF_TRY(with_float_type(s.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      status = with_reduction<Compute<T>>(s.kind, [&](auto reduction) {
+        using Reduction = typename decltype(reduction)::type;
+        in_parallel(s.rows, grain_rows(s.columns), [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) reduce_row<T, Reduction>(s, sources, row);
+        });
+        return Status::ok();
       });
-      return Status::ok();
-    });
-  }));
+    }));
+  }
   return status;
 }
 

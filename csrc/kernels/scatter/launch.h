@@ -19,24 +19,30 @@ constexpr Attr<bool> kIncludeSelf{"include_self", true};
 struct Scatter {
   DType dtype;
   Scatters kind;
-  bool include_self;      // whether the row of x counts where a row has sources
-  int64_t rows, columns;  // of x and y
-  int64_t sources;        // rows of src
+  bool include_self;             // whether the row of x counts where a row has sources
+  int64_t rows, columns;         // of x and y
+  int64_t sources;               // rows of src
+  int64_t index_step, src_step;  // elements from one source to the next
   const void* x;
   const int64_t* index;
   const void* src;
   void* y;
 };
 
-Scatter scatter_of(const OpDesc& op);
+// All of one launch; of a scatter_rows there is one.
+std::vector<Scatter> scatters_of(const OpDesc& op);
+Scatter scatter_of(const OpDesc& op);  // the first
+
 size_t scatter_cpu_workspace(const OpDesc& op);  // bytes
 size_t scatter_sorted_workspace(const OpDesc& op);
 size_t scatter_last_workspace(const OpDesc& op);
 
-Status scatter_cpu(const Scatter& s, const LaunchContext& ctx);
-Status scatter_cuda(const Scatter& s, const LaunchContext& ctx);
+Status scatter_cpu(const std::vector<Scatter>& scatters, const LaunchContext& ctx);
+Status scatter_cuda(const std::vector<Scatter>& scatters, const LaunchContext& ctx);
 Status scatter_sorted(const Scatter& s, const LaunchContext& ctx);
 Status scatter_last_cpu(const Scatter& s, const LaunchContext& ctx);
 Status scatter_last_cuda(const Scatter& s, const LaunchContext& ctx);
+
+constexpr int kFewSources = 4096;  // that scatter_cuda takes: sorting them takes longer than to look at all
 
 }  // namespace aicf

@@ -19,9 +19,9 @@ constexpr int kAhead = 8;  // loads that are under way at once
 struct FromIndex {
   using Key = uint32_t;
   const int64_t* index;
-  int64_t rows;
+  int64_t step, rows;
   __device__ uint32_t key(int64_t, int64_t i) const {
-    const int64_t row = index[i];
+    const int64_t row = index[i * step];
     return static_cast<uint32_t>(row < 0 || row >= rows ? rows : row);
   }
   __device__ uint32_t value(int64_t, int64_t i) const { return static_cast<uint32_t>(i); }
@@ -29,7 +29,7 @@ struct FromIndex {
 
 struct Sorted {
   const uint32_t *keys, *values;
-  int64_t n, columns;
+  int64_t n, columns, src_step;
   uint32_t rows;
 
   __device__ bool has(int64_t p, uint32_t row) const { return p < n && keys[p] == row; }
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
         if (p + j >= end || s.keys[p + j] != row) continue;
-        terms[j] = src[static_cast<int64_t>(s.values[p + j]) * s.columns + column];
+        terms[j] = src[static_cast<int64_t>(s.values[p + j]) * s.src_step + column];
         ++found;
       }
 #pragma unroll
@@ -118,8 +118,9 @@ Status scatter_sorted(const Scatter& s, const LaunchContext& ctx) {
     AICF_TRY(copy(y, static_cast<const T*>(s.x), s.rows * s.columns, ctx));
     if (s.sources == 0) return Status::ok();
     const SortedMemory memory(ctx.workspace, s.sources, s.columns, s.dtype);
-    const Sorted sorted{memory.keys, memory.values, s.sources, s.columns, static_cast<uint32_t>(s.rows)};
-    AICF_TRY(sort_by_digits(FromIndex{s.index, s.rows},
+    const Sorted sorted{memory.keys, memory.values, s.sources,
+                        s.columns,   s.src_step,    static_cast<uint32_t>(s.rows)};
+    AICF_TRY(sort_by_digits(FromIndex{s.index, s.index_step, s.rows},
                             ToPass<uint32_t>{memory.keys, memory.values, s.sources}, 1, s.sources,
                             bits_of_rows(s.rows), memory.sort, ctx));
     auto* partials = static_cast<Compute<T>*>(memory.partials);

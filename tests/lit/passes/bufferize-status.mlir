@@ -4,7 +4,8 @@
 // Checks hand their status on; the last one writes it to its slot, which outlives the step.
 // CHECK-LABEL: plan.program @chain
 // CHECK:         plan.slot @failed : memref<3xi64> status "failed"
-// CHECK:         plan.launch @k0 "check_index_cpu" check_index status(@failed) target(@t) -> status(@s1) {classes = 2, code = 1}
+// CHECK:         plan.launch @k0 "check_index_cpu" check_index status(@failed) target(@t) -> status(@s1)
+// CHECK-NEXT:      {classes = array<i64: 2>, code = 1}
 // CHECK-NEXT:    plan.launch @k1 "check_finite_cpu" check_finite status(@s1) x(@w) -> status(@failed) {code = 2} after @k0
 // CHECK-NEXT:    plan.launch @k2 "sgd_step_cpu" sgd_step p(@w) g(@g) lr(@lr) weight_decay(@lr) -> p(@w) {groups = array<i64: 0>} predicate not @failed
 // CHECK-NEXT: after @k1
@@ -15,7 +16,7 @@ func.func @chain(
     %t: tensor<4xi64> {aicf.role = "input", aicf.name = "t"},
     %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
-  %s1 = kernel.check_index status(%s) target(%t) {classes = 2, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+  %s1 = kernel.check_index status(%s) target(%t) {classes = array<i64: 2>, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
   %s2 = kernel.check_finite status(%s1) x(%w) {code = 2} : (tensor<3xi64>, tensor<4xf32>) -> tensor<3xi64>
   %w1 = kernel.sgd_step p(%w) g(%g) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
   func.return %w1, %s2 : tensor<4xf32>, tensor<3xi64>
@@ -28,6 +29,7 @@ func.func @chain(
 // CHECK-LABEL: plan.program @forward
 // CHECK:         plan.launch @k0 "neg_cpu" neg x(@m) -> y(@[[EARLY:.*]])
 // CHECK-NEXT:    plan.launch @k1 "check_index_cpu" check_index status(@failed) target(@t) -> status(@failed)
+// CHECK-NEXT:      {classes = array<i64: 2>, code = 1}
 // CHECK-NEXT:    plan.launch @k2 "neg_cpu" neg x(@w) -> y(@[[READ:.*]])
 // CHECK-NEXT:    plan.launch @k3 "relu_cpu" relu x(@[[READ]]) -> y(@y)
 // CHECK-NEXT:    plan.launch @k4 "copy_cpu" copy x(@[[EARLY]]) -> y(@m) predicate not @failed
@@ -40,7 +42,7 @@ func.func @forward(
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "m"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w"},
         tensor<4xf32> {aicf.role = "output", aicf.name = "y"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
   %m1 = kernel.neg x(%m) : tensor<4xf32>
-  %s1 = kernel.check_index status(%s) target(%t) {classes = 2, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+  %s1 = kernel.check_index status(%s) target(%t) {classes = array<i64: 2>, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
   %w1 = kernel.neg x(%w) : tensor<4xf32>
   %y = kernel.relu x(%w1) : tensor<4xf32>
   func.return %m1, %w1, %y, %s1 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<3xi64>

@@ -197,7 +197,7 @@ func.func @results(
 
 // Checks are launches; a status that is returned as it came needs none.
 // CHECK-LABEL: func.func @checks
-// CHECK-NEXT:    %[[INDEX:.*]] = kernel.check_index status(%s) target(%t) {classes = 2, code = 1, ignore_index = -1}
+// CHECK-NEXT:    %[[INDEX:.*]] = kernel.check_index status(%s) target(%t) {classes = array<i64: 2>, code = 1, ignore_index = array<i64: -1>}
 // CHECK-NEXT:        : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 // CHECK-NEXT:    %[[FINITE:.*]] = kernel.check_finite status(%[[INDEX]]) x(%x) {code = 2}
 // CHECK-NEXT:    func.return %[[FINITE]]

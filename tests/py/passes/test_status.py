@@ -107,8 +107,8 @@ def launches() -> list[_C.Launch]:
         "kernel_id": "check_index_cpu",
         "inputs": [STATUS, TARGET],
         "outputs": [STATUS],
-        "counts": None,
-        "attrs": {"classes": 3, "code": 4},
+        "counts": ((1, 1), (1,)),
+        "attrs": {"classes": [3], "code": 4},
         "workspace": None,
     }
     count: _C.Launch = {

@@ -22,6 +22,7 @@ TARGET: Specs = [("i64", (4,))]
 STEP: Specs = [("f32", (2,))]
 PINS: Named = dict.fromkeys(("beta1", "beta2", "bc1_pin", "bc2_pin"), SCALAR)
 STATUS: Specs = [("i64", (3,))]
+CHECKED: Named = {"status": STATUS}
 
 
 def sgd(tensors: int) -> Named:
@@ -30,6 +31,10 @@ def sgd(tensors: int) -> Named:
 
 def momentum(tensors: int) -> Named:
     return sgd(tensors) | {"buf": f32((3,)) * tensors, "momentum": SCALAR, "dampening": SCALAR, "step": STEP}
+
+
+def scattered(x: Specs, index: Specs, src: Specs) -> Named:
+    return {"x": x, "index": index, "src": src}
 
 
 P: Named = {"p": f32((3,))}
@@ -92,20 +97,27 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("cross_entropy", f32((4, 4), (4,)), f32(()), {}, "target: expected i64[4], got f32[4]"),
     ("cross_entropy", f32((4, 3)) + TARGET, f32(()), {"label_smoothing": 1.5}, "label_smoothing: expected a number from 0 to 1, got 1.5"),
     ("cross_entropy_grad", f32((), (4, 3)) + TARGET, f32((4,)), {}, "dlogits: expected f32[4, 3], got f32[4]"),
-    ("check_index", TARGET + TARGET, STATUS, {"classes": 2, "code": 1}, "status: expected i64[3], got i64[4]"),
-    ("check_index", STATUS + TARGET, TARGET, {"classes": 2, "code": 1}, "status': expected i64[3], got i64[4]"),
-    ("check_index", STATUS + TARGET, STATUS, {"classes": 2, "code": 0}, "code: expected 1 or more, got 0"),
-    ("check_index", STATUS + TARGET, STATUS, {"classes": 0, "code": 1}, "classes: expected 1 or more, got 0"),
-    ("check_index", STATUS + f32((4,)), STATUS, {"classes": 2, "code": 1}, "target: expected i64, i32 or i1, got f32[4]"),
+    ("check_index", {"status": TARGET, "target": TARGET}, CHECKED, {"classes": [2], "code": 1}, "status: expected i64[3], got i64[4]"),
+    ("check_index", {"status": STATUS, "target": TARGET}, {"status": TARGET}, {"classes": [2], "code": 1}, "status': expected i64[3], got i64[4]"),
+    ("check_index", {"status": STATUS, "target": TARGET}, CHECKED, {"classes": [2], "code": 0}, "code: expected 1 or more, got 0"),
+    ("check_index", {"status": STATUS, "target": TARGET}, CHECKED, {"classes": [0], "code": 1}, "classes: expected 1 or more, got 0"),
+    ("check_index", {"status": STATUS, "target": TARGET * 2}, CHECKED, {"classes": [2], "code": 1}, "classes: expected one for each of 2 targets, got 1"),
+    ("check_index", {"status": STATUS, "target": TARGET}, CHECKED, {"classes": [2], "ignore_index": [1, 2], "code": 1}, "ignore_index: expected one for each of 1 targets, got 2"),
+    ("check_index", {"status": STATUS, "target": f32((4,))}, CHECKED, {"classes": [2], "code": 1}, "target[0]: expected i64, i32 or i1, got f32[4]"),
+    ("check_index", {"status": STATUS}, CHECKED, {"classes": [2], "code": 1}, "target: expected one tensor or more, got none"),
     ("check_finite", {"status": STATUS}, {"status": STATUS}, {"code": 1}, "x: expected one tensor or more, got none"),
     ("check_finite", {"status": STATUS, "x": f32((4,)) + TARGET}, {"status": STATUS}, {"code": 1}, "x[1]: expected element type f32, f64, f16 or bf16, got i64[4]"),
     ("copy", f32((2, 3)), [("i64", (3, 2))], {}, "y: expected i64[2, 3], got i64[3, 2]"),
-    ("scatter_add", TARGET + TARGET + f32((4, 3)), f32((2, 3)), {}, "x: expected element type f32, f64, f16 or bf16, got i64[4]"),
-    ("scatter_add", f32((3,)) + TARGET + f32((4, 3)), f32((2, 3)), {}, "x: expected rank 2, got f32[3]"),
-    ("scatter_add", f32((2, 3), (4,), (4, 3)), f32((2, 3)), {}, "index: expected element type i64, got f32[4]"),
-    ("scatter_add", [*f32((2, 3)), ("i64", (2, 2)), *f32((4, 3))], f32((2, 3)), {}, "index: expected rank 1, got i64[2, 2]"),
-    ("scatter_add", f32((2, 3)) + TARGET + f32((3, 3)), f32((2, 3)), {}, "src: expected f32[4, 3], got f32[3, 3]"),
-    ("scatter_add", f32((2, 3)) + TARGET + f32((4, 3)), f32((4, 3)), {}, "y: expected f32[2, 3], got f32[4, 3]"),
+    ("scatter_add", scattered(TARGET, TARGET, f32((4, 3))), {"x": f32((2, 3))}, {}, "x[0]: expected element type f32, f64, f16 or bf16, got i64[4]"),
+    ("scatter_add", scattered(f32((3,)), TARGET, f32((4, 3))), {"x": f32((2, 3))}, {}, "x[0]: expected rank 2, got f32[3]"),
+    ("scatter_add", scattered(f32((2, 3)), f32((4,)), f32((4, 3))), {"x": f32((2, 3))}, {}, "index[0]: expected element type i64, got f32[4]"),
+    ("scatter_add", scattered(f32((2, 3)), [("i64", (2, 2))], f32((4, 3))), {"x": f32((2, 3))}, {}, "index[0]: expected rank 1, got i64[2, 2]"),
+    ("scatter_add", scattered(f32((2, 3)), TARGET, f32((3, 3))), {"x": f32((2, 3))}, {}, "src[0]: expected f32[4, 3], got f32[3, 3]"),
+    ("scatter_add", scattered(f32((2, 3)), TARGET, f32((4, 3))), {"x": f32((4, 3))}, {}, "x'[0]: expected f32[2, 3], got f32[4, 3]"),
+    ("scatter_add", scattered(f32((2, 3), (5, 3)), TARGET * 2, f32((4, 3), (3, 3))), {"x": f32((2, 3), (5, 3))}, {}, "src[1]: expected f32[4, 3], got f32[3, 3]"),
+    ("scatter_add", scattered([("f32", (2, 3)), ("f64", (2, 3))], TARGET * 2, [("f32", (4, 3)), ("f64", (4, 3))]), {"x": [("f32", (2, 3)), ("f64", (2, 3))]}, {}, "x[1]: expected element type f32, got f64[2, 3]"),
+    ("scatter_add", scattered(f32((2, 3), (2, 3)), TARGET, f32((4, 3))), {"x": f32((2, 3), (2, 3))}, {}, "expected an index and a src for each of 2 x, got 1 and 1"),
+    ("scatter_add", scattered([], [], []), {"x": []}, {}, "x: expected one tensor or more, got none"),
     ("scatter_rows", TARGET + TARGET + TARGET, TARGET, {}, "x: expected rank 2, got i64[4]"),
     ("scatter_rows", f32((2, 3), (4,), (4, 3)), f32((2, 3)), {}, "index: expected element type i64, got f32[4]"),
     ("scatter_rows", [*f32((2, 3)), *TARGET, ("f64", (4, 3))], f32((2, 3)), {}, "src: expected f32[4, 3], got f64[4, 3]"),

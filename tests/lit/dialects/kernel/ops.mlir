@@ -144,9 +144,10 @@
 
 // Checks: a status from the one before
 %status = "test.op"() : () -> tensor<3xi64>
-// CHECK: %index = kernel.check_index status(%status) target(%i) {classes = 2, code = 1, ignore_index = -100}
+// CHECK: %index = kernel.check_index status(%status) target(%i)
+// CHECK-NEXT: {classes = array<i64: 2>, code = 1, ignore_index = array<i64: -100>}
 // CHECK-NEXT: : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
-%index = kernel.check_index status(%status) target(%i) {classes = 2, code = 1, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+%index = kernel.check_index status(%status) target(%i) {classes = array<i64: 2>, code = 1, ignore_index = array<i64: -100>} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 // CHECK: %finite = kernel.check_finite status(%index) x(%s, %x) {code = 2}
 // CHECK-NEXT: : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
 %finite = kernel.check_finite status(%index) x(%s, %x) {code = 2} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>

@@ -623,7 +623,7 @@ plan.program @p target "cpu" {
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 comes before @k1, which computes @s}}
   plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) predicate not @s
-  plan.launch @k1 "check_index_cpu" check_index status(@s) target(@t) -> status(@s) {classes = 2, code = 1} after @k0
+  plan.launch @k1 "check_index_cpu" check_index status(@s) target(@t) -> status(@s) {classes = array<i64: 2>, code = 1} after @k0
 }
 
 // -----
@@ -632,7 +632,7 @@ plan.program @p target "cpu" {
   plan.slot @s : memref<3xi64> status "failed"
   plan.slot @t : memref<4xi64> input "t"
   plan.slot @step : memref<1xf32> state "step"
-  plan.launch @k0 "check_index_cpu" check_index status(@s) target(@t) -> status(@s) {classes = 2, code = 1}
+  plan.launch @k0 "check_index_cpu" check_index status(@s) target(@t) -> status(@s) {classes = array<i64: 2>, code = 1}
   // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
   plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) predicate not @s
 }

@@ -72,7 +72,7 @@ plan.program @checked target "cpu" {
   plan.slot @step : memref<1xf32> state "step"
   // CHECK:      plan.slot @failed : memref<3xi64> status "failed"
   plan.slot @failed : memref<3xi64> status "failed"
-  plan.launch @k0 "check_index_cpu" check_index status(@failed) target(@t) -> status(@failed) {classes = 2, code = 1}
+  plan.launch @k0 "check_index_cpu" check_index status(@failed) target(@t) -> status(@failed) {classes = array<i64: 2>, code = 1}
   // CHECK:      plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) predicate not @failed after @k0
   // GENERIC:    attrs = {}, predicate = @failed, after = [@k0]}> : () -> ()
   plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) predicate not @failed after @k0

@@ -213,7 +213,7 @@ def indices(make: Maker) -> Iterator[Case]:
     target = make.random.integers(0, 9, 70_000)
     target[[40_000, 60_000]] = 9, -3
     for fine in (target[:40_000], target):
-        yield Case(f"{fine.size}", [FINE, fine], [STATUS], {"classes": 9, "code": 1})
+        yield Case(f"{fine.size}", [FINE, fine], [STATUS], {"classes": [9], "code": 1}, ((1, 1), (1,)))
 
 
 def finites(make: Maker) -> Iterator[Case]:

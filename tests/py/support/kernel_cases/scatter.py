@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kernel_cases.case import Array, Case, Generator, Maker
+from kernel_cases.places import Place
 
 
 def scatter_add(make: Maker) -> Iterator[Case]:
@@ -24,7 +25,7 @@ def scatter_add(make: Maker) -> Iterator[Case]:
         }
         for label, index in indices.items():
             given = [make.integers(rows, columns, limit=2), index, make.integers(sources, columns)]
-            yield Case(f"{label} {rows}x{columns}, {sources}", given, [make.out(rows, columns)], exact=True)
+            yield _sum(f"{label} {rows}x{columns}, {sources}", make, [given])
     for rows, columns, sources in [
         (300, 3, 4099),
         (70000, 1, 9000),
@@ -41,12 +42,51 @@ def scatter_add(make: Maker) -> Iterator[Case]:
         }
         for label, index in indices.items():
             given = [make.integers(rows, columns, limit=2), index, make.integers(sources, columns, limit=1)]
-            yield Case(f"{label} {rows}x{columns}, {sources}", given, [make.out(rows, columns)], exact=True)
+            yield _sum(f"{label} {rows}x{columns}, {sources}", make, [given])
     given = [make.normal(50, 70), make.random.integers(0, 50, 300), make.normal(300, 70)]
-    yield Case("normal", given, [make.out(50, 70)])
+    yield _sum("normal", make, [given], exact=False)
     special = make.special().reshape(1, -1)
     index = np.zeros(2, np.int64)
-    yield Case("special", [special, index, np.repeat(special, 2, 0)], [make.out(*special.shape)])
+    yield _sum("special", make, [[special, index, np.repeat(special, 2, 0)]], exact=False)
+    yield from _of_many(make)
+
+
+def _of_many(make: Maker) -> Iterator[Case]:
+    """Several matrices, of a table and more; indices and sources that are parts of one tensor."""
+    for count in (2, 5, 350):
+        each: list[list[Array]] = []
+        for i in range(count):
+            rows, columns, sources = 1 + i * 37 % 300, 1 + i * 5 % 70, i * 11 % 130
+            index = make.random.integers(-1, rows + 1, sources)
+            each.append([make.integers(rows, columns, limit=2), index, make.integers(sources, columns)])
+        yield _sum(f"{count} matrices", make, each)
+    for columns, sources in ((64, 300), (3, 5000), (1, 40)):
+        each = [
+            [
+                make.integers(90, columns),
+                make.random.integers(0, 90, sources),
+                make.integers(sources, columns),
+            ]
+            for _ in range(3 if sources < 4096 else 1)
+        ]
+        count = len(each)
+        indices = [Place((count,), i) for i in range(count)]
+        rows = [Place((count * columns + 4, 1), i * columns) for i in range(count)]
+        yield _sum(f"parts of {columns}", make, each, (*[None] * count, *indices, *rows))
+
+
+def _sum(
+    label: str,
+    make: Maker,
+    each: list[list[Array]],
+    places: tuple[Place | None, ...] = (),
+    exact: bool = True,
+) -> Case:
+    """Of x, index and src of each matrix."""
+    operands = [one[i] for i in range(3) for one in each]
+    counts = (len(each),) * 3, (len(each),)
+    outputs = [make.out(*one[0].shape) for one in each]
+    return Case(label, operands, outputs, {}, counts, places, exact=exact)
 
 
 def scatter_rows(make: Maker) -> Iterator[Case]:

@@ -13,12 +13,14 @@ from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.ranking import is_short
 from aicf_mlir.frontend.aten_indices import (
     MASK,
+    Known,
     Several,
     index_below,
     is_mask,
     of_slices,
     several,
     shape_of_index,
+    taken,
     value_of,
 )
 from aicf_mlir.frontend.aten_slices import clamped, dimension, part
@@ -48,10 +50,10 @@ def embedding(call: Call) -> SSAValue:
         name = "sparse" if call["sparse"] else "scale_grad_by_freq"
         raise Forbidden(f"an embedding with {name}=True; without it its gradient is a tensor like the weight")
     weight = call.value("weight")
-    rows = value_of(call, index_below(call, call["indices"], shape_of(weight)[0]))
-    found = call.emit.insert(nn.TakeOp(weight, rows, 0))
+    rows = index_below(call, call["indices"], shape_of(weight)[0])
+    found = taken(call, weight, rows, 0)
     padding = int(call["padding_idx"])
-    return found if padding < 0 else untrained(call, found, rows, padding)
+    return found if padding < 0 else untrained(call, found, value_of(call, rows), padding)
 
 
 def untrained(call: Call, found: SSAValue, rows: SSAValue, padding: int) -> SSAValue:
@@ -94,6 +96,13 @@ def embedding_bag(call: Call) -> Value:
     return call.emit.insert(reduced(found, [1])), None, None, None
 
 
+def flattened(call: Call, index: Known) -> Known:
+    """An index as a vector."""
+    if isinstance(index, torch.Tensor):
+        return index.reshape(-1)
+    return call.emit.reshape(index, (math.prod(shape_of(index)),))
+
+
 def gather(call: Call) -> SSAValue:
     """Return the elements that the index names along `dim`; whole slices if it is repeated over all other dimensions."""
     x = vector(call, call.value("self"))
@@ -106,8 +115,7 @@ def gathered(call: Call, x: SSAValue, index: Any, dim: int) -> SSAValue:
     size = shape_of(x)[dim]
     slices = of_slices(index, dim, shape_of(x)) if shape_of_index(index) else index
     if slices is not None:
-        index = value_of(call, index_below(call, slices, size))
-        return call.emit.insert(nn.TakeOp(x, call.emit.reshape(index, (math.prod(shape_of(index)),)), dim))
+        return taken(call, x, flattened(call, index_below(call, slices, size)), dim)
     return call.emit.insert(nn.GatherOp(x, value_of(call, index_below(call, index, size)), dim))
 
 
@@ -115,8 +123,8 @@ def index_select(call: Call) -> SSAValue:
     """The slices along `dim` that a vector names."""
     x = vector(call, call.value("self"))
     dim = dimension(call, x)
-    index = value_of(call, index_below(call, call["index"], shape_of(x)[dim]))
-    return call.emit.reshape(call.emit.insert(nn.TakeOp(x, vector(call, index), dim)), call.shape)
+    index = flattened(call, index_below(call, call["index"], shape_of(x)[dim]))
+    return call.emit.reshape(taken(call, x, index, dim), call.shape)
 
 
 def take(call: Call) -> SSAValue:
@@ -124,7 +132,7 @@ def take(call: Call) -> SSAValue:
     x = call.value("self")
     flat = call.emit.reshape(x, (math.prod(shape_of(x)),))
     index = index_below(call, call["index"], shape_of(flat)[0], wraps=True)
-    return call.emit.insert(nn.TakeOp(flat, value_of(call, index), 0))
+    return taken(call, flat, index, 0)
 
 
 def take_along_dim(call: Call) -> SSAValue:
@@ -132,8 +140,8 @@ def take_along_dim(call: Call) -> SSAValue:
     if call["dim"] is None:
         x = call.value("self")
         flat = call.emit.reshape(x, (math.prod(shape_of(x)),))
-        index = value_of(call, index_below(call, call["indices"], shape_of(flat)[0], wraps=True))
-        return call.emit.reshape(call.emit.insert(nn.TakeOp(flat, index, 0)), call.shape)
+        index = index_below(call, call["indices"], shape_of(flat)[0], wraps=True)
+        return call.emit.reshape(taken(call, flat, index, 0), call.shape)
     x, index = call.value("self"), call.value("indices")
     dim = dimension(call, x)
     wide = list(call.shape)
@@ -150,7 +158,7 @@ def index(call: Call) -> SSAValue:
     place = several(call, x, call["indices"])
     x = as_one_dimension(call, x, place, in_front=not place.adjacent)
     dim = place.dims[0] if place.adjacent else 0
-    return call.emit.insert(nn.TakeOp(x, value_of(call, place.index), dim))
+    return taken(call, x, place.index, dim)
 
 
 def as_one_dimension(call: Call, x: SSAValue, place: Several, in_front: bool) -> SSAValue:

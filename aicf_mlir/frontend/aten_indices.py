@@ -24,6 +24,9 @@ Known: TypeAlias = SSAValue | torch.Tensor
 MOVES = (nn.ReshapeOp, nn.BroadcastToOp, nn.TransposeOp, nn.SplitOp)
 """Ops whose results have elements of their operand, and no others."""
 
+SPARSE = 8
+"""The most slices of a tensor for each that a known index names, for which the index has an inverse."""
+
 MASK = "a boolean mask as an index, whose result has a shape that depends on data; use torch.where or a product with the mask"
 
 
@@ -93,6 +96,19 @@ def never_reaches(index: SSAValue, size: int) -> bool:
 def value_of(call: Call, index: Known) -> SSAValue:
     """An index as a value of the step."""
     return call.materialize(index) if isinstance(index, torch.Tensor) else index
+
+
+def taken(call: Call, x: SSAValue, index: Known, dim: int) -> SSAValue:
+    """The slices of `x` along `dim` at the index; their gradient needs no sum where it is known to name none twice."""
+    inverse, size = None, shape_of(x)[dim]
+    if isinstance(index, torch.Tensor) and call.carries_gradient and size <= SPARSE * index.numel():
+        names = index.flatten()
+        numbers = torch.arange(names.numel(), device="cpu")
+        places = torch.full((size,), -1, dtype=torch.int64, device="cpu")
+        places[names] = numbers
+        if torch.equal(places[names], numbers):  # no name twice
+            inverse = call.materialize(places)
+    return call.emit.insert(nn.TakeOp(x, value_of(call, index), dim, inverse))
 
 
 @dataclass(frozen=True)

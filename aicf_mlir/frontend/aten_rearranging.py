@@ -9,6 +9,7 @@ import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.frontend.aten_indices import taken
 from aicf_mlir.frontend.aten_slices import clamped, dimension, part
 from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Refused
@@ -178,9 +179,9 @@ def diagonal(call: Call) -> SSAValue:
     *batch, _, columns = shape_of(x)
     offset, count = int(call["offset"]), call.shape[-1]
     start = offset if offset >= 0 else -offset * columns
-    index = call.materialize(torch.arange(count, device="cpu") * (columns + 1) + start)
+    index = torch.arange(count, device="cpu") * (columns + 1) + start
     flat = call.emit.reshape(x, (*batch, math.prod(shape_of(x)[len(batch) :])))
-    return call.emit.insert(nn.TakeOp(flat, index, len(batch)))
+    return taken(call, flat, index, len(batch))
 
 
 def unfold(call: Call) -> SSAValue:

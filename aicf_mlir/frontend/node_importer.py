@@ -127,7 +127,7 @@ class NodeImporter(abc.ABC):
             raise UnsupportedNode(node, reason, True, self._graph.location(node))
         return value
 
-    def _evaluate(self, node: Node) -> torch.Tensor:
+    def _evaluate(self, node: Node) -> Value:
         """Run an op on tensors known while tracing, on the CPU."""
         target: Any = node.target
         args, kwargs = with_values(node, self._values)
@@ -164,12 +164,14 @@ def bound_arguments(node: Node, values: Mapping[Node, Value]) -> dict[str, Any]:
 
 
 def is_known(node: Node, arguments: Mapping[str, Any]) -> bool:
-    """True if the one result of `node` follows from tensors known while tracing, or from none at all."""
+    """True if the results of `node` follow from tensors known while tracing, or from none at all."""
     values: list[Any] = []
     for value in arguments.values():
         values += value if isinstance(value, (list, tuple)) else [value]
     depends = any(isinstance(value, SSAValue) for value in values)
-    return isinstance(node.meta.get("val"), torch.Tensor) and not depends and not is_random(node)
+    made: Any = node.meta.get("val")
+    results: Sequence[Any] = made if isinstance(made, (tuple, list)) and made else (made,)
+    return all(isinstance(each, torch.Tensor) for each in results) and not depends and not is_random(node)
 
 
 VIEWS = (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import IntegerAttr, TensorType, i64
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def
+from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp
@@ -27,6 +27,7 @@ from aicf_mlir.dialects.nn.indices import (
     expect_index_of,
     reshaped,
 )
+from aicf_mlir.dialects.nn.pointwise import LtOp, WhereOp
 from aicf_mlir.dialects.nn.ranking import expect_short, is_short, names_each_once
 from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp
 from aicf_mlir.ir.body import Body
@@ -104,18 +105,23 @@ def added_to_zeros(
 
 @irdl_op_definition
 class TakeOp(ValueOp, DifferentiableInterface, GeneratedInterface):
-    """x with the dimensions of `index` in the place of `dim`: its slices along `dim` that the index names."""
+    """x with the dimensions of `index` in the place of `dim`: its slices along `dim` that the index names.
+
+    `inverse`, of an index that names no slice twice: for each slice of x the number of the element that names it, or -1. With it
+    the gradient is a take too, and no sum.
+    """
 
     name = "nn.take"
 
     x = operand_def(TensorType)
     index = operand_def(TensorType)
+    inverse = opt_operand_def(TensorType)
     dim = prop_def(IntegerAttr.constr(i64))
 
-    def __init__(self, x: Value, index: Value, dim: int):
+    def __init__(self, x: Value, index: Value, dim: int, inverse: Value | None = None):
         shape = shape_of(x)
         super().__init__(
-            operands=[x, index],
+            operands=[x, index, inverse],
             properties={"dim": IntegerAttr(dim, i64)},
             result_types=[with_shape(x, (*shape[:dim], *shape_of(index), *shape[dim + 1 :]))],
         )
@@ -123,6 +129,8 @@ class TakeOp(ValueOp, DifferentiableInterface, GeneratedInterface):
     def inferred_type(self) -> AnyTensor:
         dim, shape = self.dim.value.data, shape_of(self.x)
         expect_index_of(self.index, self.x, dim)
+        if self.inverse is not None:
+            expect_type("inverse", self.inverse, with_shape(self.index, shape[dim : dim + 1]))
         return with_shape(self.x, (*shape[:dim], *shape_of(self.index), *shape[dim + 1 :]))
 
     @property
@@ -147,10 +155,21 @@ class TakeOp(ValueOp, DifferentiableInterface, GeneratedInterface):
         return trace(self.compute_types, formula)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
-        """The gradient as rows of the dimensions after `dim`, each added to its own in the order of the index."""
+        """The gradient as rows of the dimensions after `dim`, each added to its own in the order of the index; a selection if
+        none has more than one.
+        """
         (g,) = cotangents
         dim, shape = self.dim.value.data, shape_of(self.x)
         outer, count = math.prod(shape[:dim]), math.prod(shape_of(self.index))
+        if self.inverse is not None:
+            flat = reshaped(builder, g, (*shape[:dim], count, *shape[dim + 1 :]))
+            index = reshaped(builder, self.index, (count,))
+            taken = builder.insert(TakeOp(flat, self.inverse, dim, index)).result
+            none = builder.insert(ConstantOp(0.0, TensorType(i64, ()))).result
+            zero = builder.insert(ConstantOp(0.0, with_shape(g, ()))).result
+            unnamed = builder.insert(LtOp(self.inverse, none)).result
+            unnamed = reshaped(builder, unnamed, (shape[dim], *[1] * len(shape[dim + 1 :])))
+            return [builder.insert(WhereOp(unnamed, zero, taken)).result, None, None]
         numbers: SSAValue = self.index
         if outer != 1:
             flat = reshaped(builder, self.index, (1, count))

@@ -12,14 +12,15 @@ from functools import partial
 from typing import ClassVar
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import DYNAMIC_INDEX, BoolAttr, TensorType, f32
+from xdsl.dialects.builtin import DYNAMIC_INDEX, BoolAttr, TensorType, f32, f64
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import SumOp
 from aicf_mlir.dialects.nn.common import Canonicalized, ValueOp
-from aicf_mlir.dialects.nn.shape import ReshapeOp
+from aicf_mlir.dialects.nn.pointwise import AddOp
+from aicf_mlir.dialects.nn.shape import ReshapeOp, TransposeOp
 from aicf_mlir.ir.expect import Value, expect_float, expect_rank, expect_type, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInterface
 from aicf_mlir.ir.properties import bool_attr, is_true
@@ -86,9 +87,19 @@ class MatmulOp(ValueOp, DifferentiableInterface, Canonicalized):
         (g,) = cotangents
         a, b, trans_a, trans_b = self.a, self.b, is_true(self.trans_a), is_true(self.trans_b)
         product = partial(MatmulOp, allow_tf32=is_true(self.allow_tf32))
+        if a is b and trans_a != trans_b and self.is_wide() and element_type(a) in (f32, f64):
+            *batch, row, column = range(len(shape_of(g)))
+            flipped = builder.insert(TransposeOp(g, [*batch, column, row])).result
+            both = builder.insert(AddOp(g, flipped)).result
+            return [builder.insert(product(a, both) if trans_a else product(both, a)).result, None]
         da = product(b, g, trans_b, True) if trans_a else product(g, b, False, not trans_b)
         db = product(g, a, True, trans_a) if trans_b else product(a, g, not trans_a, False)
         return [builder.insert(da).result, builder.insert(db).result]
+
+    def is_wide(self) -> bool:
+        """True if the result is no larger than op(a): to add to it costs less than one more product."""
+        rows, terms = reversed(shape_of(self.a)[-2:]) if is_true(self.trans_a) else shape_of(self.a)[-2:]
+        return rows <= terms
 
 
 def linear_type(x: Value, w: Value, bias: Value | None) -> AnyTensor:

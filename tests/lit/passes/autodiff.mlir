@@ -414,3 +414,30 @@ func.func @differentiated_again(%w: tensor<f32> {aicf.role = "param", aicf.name 
   %loss = train.gradient of(%y) seeds(%one) wrt(%w) {create_graph = true} : tensor<f32>
   func.return %loss : tensor<f32>
 }
+
+// -----
+
+// The two gradients of a product with itself are one product.
+// CHECK-LABEL: func.func @with_itself
+// CHECK:         %[[FLIPPED:.*]] = nn.transpose %[[G:.*]] {perm = array<i64: 0, 2, 1>}
+// CHECK:         %[[BOTH:.*]] = nn.add %[[G]], %[[FLIPPED]]
+// CHECK:         nn.matmul %[[BOTH]], %x
+// CHECK-NOT:     nn.matmul
+func.func @with_itself(%x: tensor<5x3x4xf32> {aicf.role = "param", aicf.name = "x"}, %t: tensor<5x3x3xf32> {aicf.role = "input", aicf.name = "t"}) -> (tensor<f32> {aicf.role = "loss", aicf.name = "loss"}) {
+  %y = nn.matmul %x, %x {trans_b = true} : (tensor<5x3x4xf32>, tensor<5x3x4xf32>) -> tensor<5x3x3xf32>
+  %loss = nn.mse_loss %y, %t : (tensor<5x3x3xf32>, tensor<5x3x3xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}
+
+// -----
+
+// The gradient of a take by an index with an inverse is a take.
+// CHECK-LABEL: func.func @taken_once
+// CHECK:         %[[FOUND:.*]] = nn.take %[[G:.*]], %back, %i {dim = 0}
+// CHECK:         nn.where
+// CHECK-NOT:     nn.scatter_add
+func.func @taken_once(%x: tensor<5x4xf32> {aicf.role = "param", aicf.name = "x"}, %t: tensor<3x4xf32> {aicf.role = "input", aicf.name = "t"}, %i: tensor<3xi64> {aicf.role = "input", aicf.name = "i"}, %back: tensor<5xi64> {aicf.role = "input", aicf.name = "back"}) -> (tensor<f32> {aicf.role = "loss", aicf.name = "loss"}) {
+  %y = nn.take %x, %i, %back {dim = 0} : (tensor<5x4xf32>, tensor<3xi64>, tensor<5xi64>) -> tensor<3x4xf32>
+  %loss = nn.mse_loss %y, %t : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}

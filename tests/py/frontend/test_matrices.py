@@ -45,6 +45,8 @@ def moved(a: Tensor) -> Tensor:
 
 
 FUNCTIONS: dict[str, Function] = {
+    "x xT": lambda a, b: a @ a.mT,
+    "xT x": lambda a, b: a[..., :2].mT @ a[..., :2],
     "cholesky": lambda a, b: linalg.cholesky(positive(a)),
     "cholesky, of a parameter": lambda a, b: linalg.cholesky(a + 6 * torch.eye(a.shape[-1]).to(a)),
     "cholesky, upper": lambda a, b: linalg.cholesky(positive(a), upper=True),

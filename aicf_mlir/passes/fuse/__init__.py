@@ -24,6 +24,7 @@ from aicf_mlir.ir.signature import return_op
 from aicf_mlir.passes.fuse.activation import FuseActivation
 from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
 from aicf_mlir.passes.fuse.aligned_products import align_products
+from aicf_mlir.passes.fuse.alike import fuse_checks, fuse_scatters
 from aicf_mlir.passes.fuse.arguments import fuse_arguments
 from aicf_mlir.passes.fuse.back_to_back import fuse_chains
 from aicf_mlir.passes.fuse.bias import FuseBias
@@ -111,12 +112,14 @@ class FusePass(ModulePass):
                 if self.target != "cpu" and add_columns_first(function, bodies):
                     fuse_loops(function, bodies, last=True)
                 fuse_updates(function)
+                fuse_checks(function)
                 if self.target == "cpu":  # where a launch is a call
                     write_short_rows_as_maps(function, bodies)
                     fuse_segments(function, bodies, SMALL)
                 else:
                     fuse_arguments(function, bodies, SMALL_ON_GPU)
                     fuse_segments(function, bodies, SMALL_ON_GPU)
+                    fuse_scatters(function, self.target, SMALL_ON_GPU)
                 updates.place()
                 tell_apart(function, bodies)
                 if is_small:

@@ -1,0 +1,64 @@
+// Launches whose kernel takes as many tensors as there are: those of a kind that need nothing of each other are one.
+// RUN: aicf-opt %s -p fuse{target=sm_90} --split-input-file | filecheck %s
+// RUN: aicf-opt %s -p fuse --split-input-file | filecheck %s --check-prefix CPU
+
+// Checks in a row. To ignore the index 0, which is a class, changes nothing.
+// CHECK-LABEL: func.func @checks
+// CHECK-NEXT:    %b = kernel.check_index status(%s) target(%i, %t)
+// CHECK-NEXT:      {classes = array<i64: 5, 9>, code = 1, ignore_index = array<i64: 0, -100>}
+// CHECK-NEXT:      : (tensor<3xi64>, tensor<4xi64>, tensor<2x2xi32>) -> tensor<3xi64>
+// CHECK-NEXT:    func.return %b
+// CPU-LABEL: func.func @checks
+// CPU:         kernel.check_index status(%s) target(%i, %t)
+func.func @checks(%s: tensor<3xi64>, %i: tensor<4xi64>, %t: tensor<2x2xi32>) -> tensor<3xi64> {
+  %a = kernel.check_index status(%s) target(%i) {classes = array<i64: 5>, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+  %b = kernel.check_index status(%a) target(%t) {classes = array<i64: 9>, code = 2, ignore_index = array<i64: -100>} : (tensor<3xi64>, tensor<2x2xi32>) -> tensor<3xi64>
+  func.return %b : tensor<3xi64>
+}
+
+// -----
+
+// A status that something else reads stays; so does a code that does not follow.
+// CHECK-LABEL: func.func @checks_apart
+// CHECK-NEXT:    %a = kernel.check_index status(%s) target(%i) {classes = array<i64: 5>, code = 1}
+// CHECK:         %b = kernel.check_index status(%a) target(%i) {classes = array<i64: 6>, code = 2}
+// CHECK:         %c = kernel.check_index status(%b) target(%i) {classes = array<i64: 7>, code = 4}
+func.func @checks_apart(%s: tensor<3xi64>, %i: tensor<4xi64>) -> (tensor<3xi64>, tensor<3xi64>) {
+  %a = kernel.check_index status(%s) target(%i) {classes = array<i64: 5>, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+  %b = kernel.check_index status(%a) target(%i) {classes = array<i64: 6>, code = 2} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+  %c = kernel.check_index status(%b) target(%i) {classes = array<i64: 7>, code = 4} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+  func.return %a, %c : tensor<3xi64>, tensor<3xi64>
+}
+
+// -----
+
+// Sums of rows of any sizes, on a GPU; what reads their results comes after.
+// CHECK-LABEL: func.func @sums(
+// CHECK:         %a, %b = kernel.scatter_add x(%x, %y) index(%i, %j) src(%u, %v)
+// CHECK:         %flat = kernel.reshape %a
+// CHECK-NEXT:    func.return %flat, %b
+// CPU-LABEL: func.func @sums(
+// CPU:         %a = kernel.scatter_add x(%x) index(%i) src(%u)
+// CPU:         %b = kernel.scatter_add x(%y) index(%j) src(%v)
+func.func @sums(%x: tensor<9x4xf32>, %i: tensor<6xi64>, %u: tensor<6x4xf32>, %y: tensor<3x2xf32>, %j: tensor<5xi64>, %v: tensor<5x2xf32>) -> (tensor<36xf32>, tensor<3x2xf32>) {
+  %a = kernel.scatter_add x(%x) index(%i) src(%u) : (tensor<9x4xf32>, tensor<6xi64>, tensor<6x4xf32>) -> tensor<9x4xf32>
+  %flat = kernel.reshape %a : (tensor<9x4xf32>) -> tensor<36xf32>
+  %b = kernel.scatter_add x(%y) index(%j) src(%v) : (tensor<3x2xf32>, tensor<5xi64>, tensor<5x2xf32>) -> tensor<3x2xf32>
+  func.return %flat, %b : tensor<36xf32>, tensor<3x2xf32>
+}
+
+// -----
+
+// The second adds to what the first gives; many sources are sorted, one index at a time.
+// CHECK-LABEL: func.func @sums_apart
+// CHECK:         %a = kernel.scatter_add x(%x) index(%i) src(%u)
+// CHECK:         %b = kernel.scatter_add x(%a) index(%i) src(%u)
+// CHECK:         %c = kernel.scatter_add x(%x) index(%k) src(%w)
+// CHECK:         %d = kernel.scatter_add x(%x) index(%k) src(%w)
+func.func @sums_apart(%x: tensor<9x4xf32>, %i: tensor<6xi64>, %u: tensor<6x4xf32>, %k: tensor<5000xi64>, %w: tensor<5000x4xf32>) -> (tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xf32>) {
+  %a = kernel.scatter_add x(%x) index(%i) src(%u) : (tensor<9x4xf32>, tensor<6xi64>, tensor<6x4xf32>) -> tensor<9x4xf32>
+  %b = kernel.scatter_add x(%a) index(%i) src(%u) : (tensor<9x4xf32>, tensor<6xi64>, tensor<6x4xf32>) -> tensor<9x4xf32>
+  %c = kernel.scatter_add x(%x) index(%k) src(%w) : (tensor<9x4xf32>, tensor<5000xi64>, tensor<5000x4xf32>) -> tensor<9x4xf32>
+  %d = kernel.scatter_add x(%x) index(%k) src(%w) : (tensor<9x4xf32>, tensor<5000xi64>, tensor<5000x4xf32>) -> tensor<9x4xf32>
+  func.return %b, %c, %d : tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xf32>
+}

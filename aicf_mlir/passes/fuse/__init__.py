@@ -41,6 +41,7 @@ from aicf_mlir.passes.fuse.narrow_products import write_narrow_products_as_loops
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
 from aicf_mlir.passes.fuse.short_rows import write_short_rows_as_maps
+from aicf_mlir.passes.fuse.small_batches import generate_small_batches
 from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
 from aicf_mlir.passes.fuse.tall_products import divide_tall_products
 from aicf_mlir.passes.fuse.update import UpdateFusion
@@ -120,6 +121,7 @@ class FusePass(ModulePass):
                     fuse_arguments(function, bodies, SMALL_ON_GPU)
                     fuse_segments(function, bodies, SMALL_ON_GPU)
                     fuse_scatters(function, self.target, SMALL_ON_GPU)
+                    generate_small_batches(function, bodies, library)
                 updates.place()
                 tell_apart(function, bodies)
                 if is_small:

@@ -89,6 +89,16 @@ def test_what_is_too_small_or_lies_unaligned_is_our_own_unless_it_is_named() -> 
         _C.kernel_preference("gemm", [F32] * 2, [F32], {}, "fastest")
 
 
+def test_the_library_divides_only_products_of_f32_whose_rows_are_aligned() -> None:
+    reason = "does not divide k where rows are no multiple of 16 bytes"
+    for columns, expected in ((415, reason), (416, "")):
+        given = [("f32", (2048, 512)), ("f32", (2048, columns))]
+        result, attrs = [("f32", (512, columns))], {"trans_a": True}
+        assert _C.kernel_preference("gemm", given, result, attrs, "gemm_f32_cublaslt") == expected
+        chosen = _C.select_kernel("gemm", given, result, attrs, TARGET)[0]
+        assert (chosen == "gemm_f32_cublaslt") == (not expected)
+
+
 @pytest.mark.parametrize(
     ("target", "present", "runs"),
     [

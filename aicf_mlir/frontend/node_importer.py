@@ -170,7 +170,7 @@ def is_known(node: Node, arguments: Mapping[str, Any]) -> bool:
         values += value if isinstance(value, (list, tuple)) else [value]
     depends = any(isinstance(value, SSAValue) for value in values)
     made: Any = node.meta.get("val")
-    results: Sequence[Any] = made if isinstance(made, (tuple, list)) and made else (made,)
+    results: list[Any] = [*made] if isinstance(made, (tuple, list)) and made else [made]
     return all(isinstance(each, torch.Tensor) for each in results) and not depends and not is_random(node)
 
 

@@ -158,7 +158,8 @@ Status check_use(const OpDesc& op) {
 
 namespace {
 
-// The bytes from the first element on that `t` touches of each `pitch` bytes; 0 if it does not lie in such rows.
+// The bytes from the first element on that `t` touches of each `pitch` bytes; 0 if it does not lie in such
+// rows.
 size_t width_in(const TensorDesc& t, size_t pitch) {
   const size_t size = dtype_size(t.dtype);
   size_t width = size;

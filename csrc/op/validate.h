@@ -26,8 +26,9 @@ uint32_t address_alignment(const void* data);
 Status check_layout(const OpDesc& op);
 // check_layout, then check_op: all that can be said of an operation without memory.
 Status check_use(const OpDesc& op);
-// No output overlaps another output, or an input, except exactly where the schema allows it. Spans are compared,
-// and where they meet, the columns in rows of one pitch: other interleaved operands count as overlapping.
+// No output overlaps another output, or an input, except exactly where the schema allows it. Spans are
+// compared, and where they meet, the columns in rows of one pitch: other interleaved operands count as
+// overlapping.
 Status check_aliasing(const OpDesc& op);
 // The same, where `allowed` says instead of the schema which output may be the memory of which input.
 Status check_aliasing(const OpDesc& op, const std::function<bool(size_t out, size_t in)>& allowed);

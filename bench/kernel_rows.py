@@ -121,7 +121,8 @@ def scatters() -> Iterator[Row]:
             x, y = torch.zeros(rows, columns, device=DEVICE, dtype=dtype), make(rows, columns, dtype=dtype)
             src, index = make(sources, columns, dtype=dtype), torch.randint(rows, (sources,), device=DEVICE)
             shape = f"{sources} to {rows}x{columns} {str(dtype).removeprefix('torch.')}"
-            yield Row(f"scatter_add {shape}", OpKind.ScatterAdd, [x, index, src], [y], {},
+            given = {"x": [x], "index": [index], "src": [src]}
+            yield Row(f"scatter_add {shape}", OpKind.ScatterAdd, given, {"x": [y]}, {},
                       peer=lambda x=x, i=index, s=src: x.index_add(0, i, s))  # fmt: skip
             for kind, peer in (("last", "index_copy"), ("max", None)):
                 call = None if peer is None else lambda x=x, i=index, s=src: x.index_copy(0, i, s)

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from aicf_mlir import _C
-from aicf_mlir.frontend.reads import ABSENT, STRUCTURE
+from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Replaced
 from aicf_mlir.frontend.source import is_users_file
 from aicf_mlir.frontend.special import TRACED
 from aicf_mlir.frontend.values import PLAIN, is_a, same
@@ -127,19 +127,6 @@ class VisitedPlace:
             return None
         line = next((n for begin, end, n in self.code.co_lines() if begin <= self.offset < end), None)
         return SourceLocation(self.code.co_filename, line) if line is not None else None
-
-
-class Replaced:
-    """A function in C with another in its place. As it is no function of Python, a recorder notes what a call of it reads."""
-
-    __slots__ = ("_function",)
-
-    def __init__(self, function: Callable[..., Any]):
-        self._function = function
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        """Call the other one."""
-        return self._function(*args, **named)
 
 
 def _is_tracers(value: Any) -> bool:

@@ -8,7 +8,7 @@ they refer to, member by member.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -89,6 +89,21 @@ STRUCTURE = ("_modules", "_parameters", "_buffers")
 """The names under which a module keeps its dictionaries of modules, parameters and buffers."""
 
 
+class Replaced:
+    """A function in C with another in its place while a step is traced. As it is no function of Python, a recorder notes what a
+    call of it reads. Guards of other threads see the one that it stands for.
+    """
+
+    __slots__ = ("_function", "original")
+
+    def __init__(self, function: Callable[..., Any], original: Callable[..., Any]):
+        self._function, self.original = function, original
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Call the other one."""
+        return self._function(*args, **named)
+
+
 @dataclass(frozen=True, eq=False)
 class Read:
     """One place that the trace read."""
@@ -110,7 +125,8 @@ class Read:
         """Return the current value."""
         match self.kind:
             case "item":
-                return DICT.get(self.owner, self.key, ABSENT)
+                found = DICT.get(self.owner, self.key, ABSENT)
+                return found.original if type(found) is Replaced else found
             case "items":
                 return tuple(items(self.owner))
             case "members":

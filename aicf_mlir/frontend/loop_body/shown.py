@@ -20,7 +20,7 @@ import torch
 from aicf_mlir.frontend.loop_body.numbers import Book, Number
 from aicf_mlir.frontend.loop_body.python_state import Request
 from aicf_mlir.frontend.loop_body.texts import MARK
-from aicf_mlir.frontend.places import Replaced
+from aicf_mlir.frontend.reads import Replaced
 from aicf_mlir.frontend.special import TRACED
 from aicf_mlir.frontend.values import is_a
 
@@ -83,7 +83,7 @@ def _computes(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **named)
         return numbers[0].of(function, *of)
 
-    return Replaced(computed)
+    return Replaced(computed, function)
 
 
 def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: bool) -> Callable[..., Any]:
@@ -96,7 +96,7 @@ def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: boo
         calls.append((Shown(called, apart), "show", args[is_method:], rest))
         return None
 
-    return shown if is_method else Replaced(shown)
+    return shown if is_method else Replaced(shown, function)
 
 
 def has_number(value: Any) -> bool:

@@ -98,6 +98,11 @@ OTHERWISE: Mapping[str, str] = {
 }
 """Where one gives an infinity and the other a NaN, and why."""
 
+ALONG_A_ROW = "nn.scan-logaddexp"
+"""Torch takes this gradient by logarithms of the cotangent, here it is a running sum of quotients: one special number spoils
+other places of its row than in torch. Where both are finite they agree.
+"""
+
 
 @sweep(OTHERS)
 @pytest.mark.sample(28)
@@ -105,6 +110,8 @@ def test_reductions_and_others(sample: Sample) -> None:
     wrong: list[str] = []
     for what, ours, theirs in at_special_places(sample):
         known = np.full(ours.shape, True)
+        if f"{sample.op_type().name}-{sample.name}".startswith(ALONG_A_ROW):
+            known = np.isfinite(ours) & np.isfinite(theirs)
         if f"{sample.op_type().name} {what}" in OTHERWISE:
             known = np.isfinite(ours) | np.isfinite(theirs)
         if fault := difference(ours, theirs, known, []):

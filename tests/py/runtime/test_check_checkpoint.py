@@ -93,8 +93,7 @@ def test_other_numbers_when_computed_again_are_said() -> None:
         step.check(batch_of())
 
 
-def test_statistics_that_torch_updates_again_are_named() -> None:
+def test_statistics_that_torch_updates_again_are_updated_again() -> None:
     """The layer runs twice in torch, and so do its updates."""
     found = step_of(Blocks(nn.BatchNorm1d(D))).check(batch_of())
-    buffers = {f"buffer 'one.1.{name}'" for name in ("running_mean", "running_var", "num_batches_tracked")}
-    assert {row.name for row in found.differences} == buffers, str(found)
+    assert found.equal, str(found)

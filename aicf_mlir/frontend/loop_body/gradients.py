@@ -26,7 +26,7 @@ from aicf_mlir.ir.locations import SourceLocation
 SHOWN = ("__repr__", "__format__")
 """Methods that make text of a tensor."""
 
-DISPATCH = ("torch/_tensor.py", "torch/overrides.py", "loop_body/shown.py", "frontend/places.py")
+DISPATCH = ("torch/_tensor.py", "torch/overrides.py", "loop_body/shown.py", "frontend/reads.py")
 """Files in which torch dispatches a method of a tensor, and in which a function that shows it is called."""
 
 

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree  # pyright: ignore[reportPrivateUsage]
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.functions import gradients_enabled
 from aicf_mlir.frontend.reads import Read
 from aicf_mlir.frontend.source import quoted, trace_error
@@ -34,11 +35,17 @@ CASTS: Any = autocast_mode
 
 
 def definition_of(func: Any) -> Any:
-    """Return what `torch.library.custom_op` has made of a function; None for any other function of torch."""
-    if isinstance(func, OpOverload):
-        return DEFINITIONS.get(func.name().partition(".")[0])
+    """Return what `torch.library.custom_op` has made of a function; None for any other function of torch, and for an op that
+    has a rule here.
+    """
     packet: Any = func
-    return DEFINITIONS.get(packet._qualified_op_name) if isinstance(func, OpOverloadPacket) else None
+    if isinstance(func, OpOverload):
+        name = func.name().partition(".")[0]
+    elif isinstance(func, OpOverloadPacket):
+        name = packet._qualified_op_name
+    else:
+        return None
+    return None if f"{name.replace('::', '.')}.default" in TABLE else DEFINITIONS.get(name)
 
 
 def registered_for(definition: Any) -> Iterator[Read]:

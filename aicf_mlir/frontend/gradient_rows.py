@@ -99,9 +99,6 @@ class _Rows:
             try:
                 found = self._one_by_one() if self.rows <= FEW else self._together()
             except (Refused, RuntimeError, NotImplementedError) as error:
-                import traceback
-
-                traceback.print_exc()
                 self._expect_few(str(error).strip().split("\n")[0])
                 while (left := self.op.prev) is not written:
                     self.graph.erase_node(left)

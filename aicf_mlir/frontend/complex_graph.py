@@ -78,13 +78,7 @@ class RealOps(GraphWriter):
     def is_taken_apart(self, func: Any) -> bool:
         return func.namespace == "aten"
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        with self:
-            if self.is_taken_apart(func) and (whole := func.decompose(*args, **kwargs)) is not NotImplemented:
-                return whole
+    def _ran(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         with self._fake_mode:
             made = func(*args, **kwargs)
         tensors = [each for each in tree_leaves((args, kwargs, made)) if isinstance(each, torch.Tensor)]

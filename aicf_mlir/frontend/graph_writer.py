@@ -70,6 +70,10 @@ class GraphWriter(TorchDispatchMode):
         with self:
             if self.is_taken_apart(func) and (whole := func.decompose(*args, **kwargs)) is not NotImplemented:
                 return whole
+        return self._ran(func, args, kwargs)
+
+    def _ran(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run an op that is not taken apart, and write it."""
         if torch.Tag.inplace_view in func.tags:
             return self._viewed(func, args, kwargs)
         with self._fake_mode:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -19,18 +21,22 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.train import GradientOp
+from aicf_mlir.ir.expect import is_float
+from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.registry import architecture
-from aicf_mlir.ir.signature import argument_labels
+from aicf_mlir.ir.signature import argument_labels, result_labels, return_op
 from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.passes.autodiff import CUTS
 
 LEAST_ROWS = 1024
 """The fewest rows of x: with fewer the copies of the weights are no small part of what moves."""
 MOST_ELEMENTS = 8 << 20
 """The most elements of a weight: the tiles of a larger one's gradient fill a large chip."""
 
-Key = tuple[SSAValue, bool, bool, object, tuple[str, ...]]
+Key = tuple[SSAValue, bool, bool, object, tuple[str, ...], int]
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class MergeProductsPass(ModulePass):
 def groups(function: FuncOp) -> Iterator[list[nn.LinearOp]]:
     """The products of a function that become one, those of each group in the order of the text."""
     labels, found = argument_labels(function), dict[Key, list[nn.LinearOp]]()
+    reached = gradients_of(function)
     block = function.body.block
     for op in block.ops:
         if not isinstance(op, nn.LinearOp):
@@ -61,11 +68,47 @@ def groups(function: FuncOp) -> Iterator[list[nn.LinearOp]]:
         sources = [argument_of(value, block) for value in (op.w, op.bias) if value is not None]
         if rows < LEAST_ROWS or math.prod(weight) > MOST_ELEMENTS or None in sources:
             continue
+        if (taken := reached.get(op.result, 0)) < 0:
+            continue
         # Products with a frozen weight stay apart from those that are trained.
         roles = tuple(labels[source.index].role for source in sources if source is not None)
-        key = op.x, is_true(op.allow_tf32), op.bias is None, element_type(op.w), roles
+        key = (
+            op.x,
+            is_true(op.allow_tf32),
+            op.bias is None,
+            element_type(op.w),
+            roles,
+            taken,
+        )
         found.setdefault(key, []).append(op)
     yield from (products for products in found.values() if len({op.w for op in products}) > 1)
+
+
+def gradients_of(function: FuncOp) -> dict[SSAValue, int]:
+    """The gradients that take a value into account, a bit each: a weight whose product none reaches has none, and not zeros.
+
+    A gradient goes the way of `autodiff`: from the loss, and from what the ops of a loop body differentiate. Negative for a value
+    that a gradient inside of the step takes into account, which may itself be differentiated: who knows by what.
+    """
+    found: dict[SSAValue, int] = {}
+    for value, label in zip(return_op(function).operands, result_labels(function), strict=True):
+        if label.role == "loss":
+            found[value] = 1
+    bit = 1
+    for op in reversed(list(function.body.block.ops)):
+        if isinstance(op, CUTS):
+            bit <<= 1
+            arriving, read = 0 if isinstance(op, nn.DetachOp) else bit, list(op.operands)
+            arriving = -1 if isinstance(op, GradientOp) else arriving
+        else:
+            stopped = op.without_gradient if isinstance(op, DifferentiableInPartsInterface) else ()
+            results = (each for each in op.results if is_float(each) and each not in stopped)
+            arriving = reduce(or_, (found.get(each, 0) for each in results), 0)
+            read = list(op.wrt if isinstance(op, nn.CustomGradientOp) else op.operands)
+        if arriving:
+            for value in read:
+                found[value] = found.get(value, 0) | arriving
+    return found
 
 
 def argument_of(value: SSAValue, block: Block) -> BlockArgument | None:

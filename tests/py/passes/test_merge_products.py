@@ -17,7 +17,7 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects import nn as ops
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.passes import merge_products
-from aicf_mlir.stages import run_stages
+from aicf_mlir.stages import Snapshots, run_stages
 from aicf_mlir.text.parsing import make_context
 
 ROWS, LENGTH, WIDTH, HEADS = 3, 5, 16, 2
@@ -82,6 +82,40 @@ def test_values_and_gradients_are_those_of_torch(stage: str, monkeypatch: pytest
     for name, p in model.named_parameters():
         assert p.grad is not None
         np.testing.assert_allclose(found["grad", name], p.grad.numpy(), rtol=1e-9, atol=1e-12)
+
+
+class Gated(nn.Module):
+    """One product reaches the loss as a constant: its weight has no gradient, so that nothing decays it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.gate = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.left(x) * self.right(x) * self.gate(x).detach().sigmoid()
+
+
+def test_a_weight_without_a_gradient_stays_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge_products, "LEAST_ROWS", 1)
+    model = Gated()
+    traced = trace(model, loss, drawn(2, 4), optimizer=torch.optim.AdamW(model.parameters()))
+    stages = Snapshots()
+    run_stages(traced.module, make_context(), target="sm_90", after_each=stages)
+    assert count(stages["grad"], ops.LinearOp) == 2
+    assert "gate.weight.exp_avg" not in stages.text("plan")
+    assert "left.weight.exp_avg" in stages.text("plan")
+
+
+def test_products_of_a_gradient_inside_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge_products, "LEAST_ROWS", 1)
+
+    def penalty(net: Any, batch: Batch) -> torch.Tensor:
+        x = batch["x"].requires_grad_()
+        (found,) = torch.autograd.grad((net.left(x) * net.right(x)).sum(), x, create_graph=True)
+        return found.square().mean()
+
+    made = run_pipeline(trace(Gated(), penalty, drawn(2, 4)).module, "merge-products{target=sm_90}")
+    assert count(made, ops.LinearOp) == 2
 
 
 def test_nothing_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:

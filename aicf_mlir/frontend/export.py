@@ -54,6 +54,7 @@ def export(
     recorder: Recorder | None = None,
     *,
     updates_parameters: bool = False,
+    trains: bool = True,
     precision: Precision | None = None,
     names: Mapping[int, str] | None = None,
     numbers: Sequence[torch.Tensor] = (),
@@ -62,9 +63,10 @@ def export(
     """Export the step `function(model, batch)` for batches of `specs`; `fallback` is the line for ops without one.
 
     The batch is nested as `structure` says; without one it is a dictionary of tensors. `updates_parameters`: the
-    function itself does. Model and loss compute in `precision`. `names`: the user's names of modules, by their ids;
-    `numbers`: 0-d tensors that replace Python numbers; `hooks`: the code of forward hooks. Raises TraceError, with the
-    user's file and line, for all that the model, the loss, the `recorder` or torch.export reject.
+    function itself does; `trains`: a gradient follows. Model and loss compute in `precision`. `names`: the user's names
+    of modules, by their ids; `numbers`: 0-d tensors that replace Python numbers; `hooks`: the code of forward hooks.
+    Raises TraceError, with the user's file and line, for all that the model, the loss, the `recorder` or torch.export
+    reject.
     """
     step = StepModule(
         model,
@@ -73,6 +75,7 @@ def export(
         structure,
         recorder,
         updates_parameters=updates_parameters,
+        trains=trains,
         precision=precision,
         paths=names,
         numbers=numbers,

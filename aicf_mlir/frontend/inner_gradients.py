@@ -23,6 +23,9 @@ OF_GRAD = (
 """The arguments of `torch.autograd.grad()`."""
 
 
+AGAIN = "the step takes a gradient through it itself, where torch calls it once more"
+"""Why a checkpointed function that writes cannot be followed there."""
+
 NONE = torch.empty(0, device="cpu")
 """It stands for a leaf that the user's code does not know."""
 
@@ -102,6 +105,7 @@ class InnerGradients:
             recorded = [unbatched(output) for output in of]
             for output in recorded:
                 self.functions.expect_known(output)
+                self.functions.checkpoints.expect_none([output], AGAIN)
                 if create_graph:
                     self.functions.expect_again(output, location)
             edges = {edge for output in recorded for edge in edges_behind(output)}

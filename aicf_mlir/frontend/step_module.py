@@ -67,6 +67,7 @@ class StepModule(torch.nn.Module):
         recorder: Recorder | None = None,
         *,
         updates_parameters: bool = False,
+        trains: bool = True,
         precision: Precision | None = None,
         paths: Mapping[int, str] | None = None,
         numbers: Sequence[torch.Tensor] = (),
@@ -81,7 +82,7 @@ class StepModule(torch.nn.Module):
         self.places = TracedPlaces()
         """The places that the function visits."""
         self.precision = precision or Precision()
-        self.updates_parameters = updates_parameters
+        self.updates_parameters, self.trains = updates_parameters, trains
         self.held = Buffers(self, with_parameters=updates_parameters)
         self.paths = paths or {}
         """The user's names of modules, by their ids."""
@@ -115,6 +116,7 @@ class StepModule(torch.nn.Module):
             self.structure,
             recorder,
             updates_parameters=self.updates_parameters,
+            trains=self.trains,
             precision=self.precision,
             paths=self.paths,
             numbers=self.numbers,
@@ -182,8 +184,11 @@ class StepModule(torch.nn.Module):
             places.recording(),
         ):
             result = function(model, structure.rebuilt(batch))
-            functions.checkpoints.call_again()
             loss, outputs = outcome(result, source.of_function(function))
+            if not self.trains:
+                functions.checkpoints.expect_none([loss], "whether a gradient follows is not known here")
+            elif not self.updates_parameters:  # a loop body takes its gradients itself
+                functions.checkpoints.call_again(loss)
         functions.expect_known(loss)
         refuse_returned((loss, outputs), source.of_function(function))
         self.outputs[:] = outputs

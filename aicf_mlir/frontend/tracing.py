@@ -141,6 +141,7 @@ def trace(
         specs,
         caller,
         structure,
+        trains=optimizer is not None,
         precision=precision,
         names=paths,
         numbers=numbers,

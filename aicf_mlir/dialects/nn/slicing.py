@@ -150,18 +150,19 @@ def sum_of_parts(builder: Builder, left: SSAValue, right: SSAValue) -> SSAValue:
     be another than that of the sum.
     """
     a, b = left.owner, right.owner
-    if isinstance(a, ConcatOp) and isinstance(b, ConcatOp) and a.dim == b.dim:
-        dim, end, inputs = a.dim.value.data, 0, list[SSAValue]()
-        for start, part in sorted((*_parts(a), *_parts(b)), key=lambda found: found[0]):
-            if start < end:
-                break
-            inputs += [*_zeros(builder, part, dim, start - end), part]
-            end = start + shape_of(part)[dim]
-        else:
-            size = shape_of(left)[dim]
-            inputs += _zeros(builder, left, dim, size - end)
-            return builder.insert(ConcatOp(inputs, dim)).result
-    return builder.insert(AddOp(left, right)).result
+    if not isinstance(a, ConcatOp) or not isinstance(b, ConcatOp) or a.dim != b.dim:
+        return builder.insert(AddOp(left, right)).result
+    dim = a.dim.value.data
+    found = sorted((*_parts(a), *_parts(b)), key=lambda each: each[0])
+    ends = [0, *(start + shape_of(part)[dim] for start, part in found)]
+    starts = [*(start for start, _ in found), shape_of(left)[dim]]
+    if not found or any(start < end for start, end in zip(starts, ends, strict=True)):
+        return builder.insert(AddOp(left, right)).result
+    inputs: list[SSAValue] = []
+    for (_, part), start, end in zip(found, starts, ends, strict=False):
+        inputs += [*_zeros(builder, part, dim, start - end), part]
+    inputs += _zeros(builder, left, dim, starts[-1] - ends[-1])
+    return builder.insert(ConcatOp(inputs, dim)).result
 
 
 def _parts(op: ConcatOp) -> Iterator[tuple[int, SSAValue]]:

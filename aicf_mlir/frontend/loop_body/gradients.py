@@ -317,7 +317,7 @@ class GradientRecorder(Recorder):
         if not wrt:
             raise trace_error(f"the loss depends on no parameter{quoted(location)}", location)
         self.loss, self._has_backward = loss, True
-        self.functions.checkpoints.call_again()
+        self.functions.checkpoints.call_again(loss)
         gradients: Sequence[torch.Tensor | None] = ()
         if create_graph:
             gradients = super().gradient_of(outputs, wrt, grad_tensors, retain_graph, create_graph=True)

@@ -138,6 +138,7 @@ class ScatterFusion:
         merged, anchor = joined(group), group[-1]
         merged.location = common_location(group)
         Rewriter.insert_op(merged, InsertPoint.before(anchor))
+        self.position[merged] = self.position[anchor]
         for op, new in zip(group, merged.results, strict=True):
             new.name_hint = op.results[0].name_hint
             op.results[0].replace_all_uses_with(new)

@@ -28,10 +28,15 @@ size_t engine_bytes(const AttentionProblem& p, int64_t slab) {
   return static_cast<size_t>(slab * p.heads * of_head * kElementBytes + kRoom);
 }
 
-// The most images that divide the batch and fit; 0 where one does not.
+// The most images that divide the batch and fit; each slab's numbers of rows begin where the first one's do, at
+// 16 bytes. 0 where there are none.
 int64_t slab_of(const AttentionProblem& p) {
-  for (int64_t slabs = 1; slabs <= p.batch; ++slabs)
-    if (p.batch % slabs == 0 && engine_bytes(p, p.batch / slabs) <= kMostOfScores) return p.batch / slabs;
+  constexpr int64_t kNumbers = 4;  // of f32 in 16 bytes
+  for (int64_t slabs = 1; slabs <= p.batch; ++slabs) {
+    const int64_t slab = p.batch / slabs;
+    const bool aligned = slabs == 1 || slab * p.heads * p.queries % kNumbers == 0;
+    if (p.batch % slabs == 0 && aligned && engine_bytes(p, slab) <= kMostOfScores) return slab;
+  }
   return 0;
 }
 
@@ -63,7 +68,7 @@ Status supports_attention_cudnn(const OpDesc& op) {
   const AttentionProblem p = attention_problem(op);
   if (slab_of(p) == 0)
     return decline("needs scores of one image of at most ", kMostOfScores, " bytes, got ",
-                   engine_bytes(p, 1));
+                   engine_bytes(p, 1), ", or of images with a multiple of 4 rows");
   return Status::ok();
 }
 

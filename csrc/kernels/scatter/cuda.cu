@@ -227,7 +227,7 @@ Status scatter(const std::vector<Scatter>& scatters, const LaunchContext& ctx) {
     Matrices<kMost> matrices;
     matrices.count = 0;
     int64_t blocks = 0;
-    for (size_t i = first; i < scatters.size() && matrices.count < kMost; ++i) {
+    for (size_t i = first; i < std::min(scatters.size(), first + kMost); ++i) {
       const Scatter& s = scatters[i];
       if (s.rows * s.columns == 0) continue;
       const int64_t rows = rows_per_block(all_rows, s.columns, sizeof(T));

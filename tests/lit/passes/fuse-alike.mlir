@@ -62,3 +62,21 @@ func.func @sums_apart(%x: tensor<9x4xf32>, %i: tensor<6xi64>, %u: tensor<6x4xf32
   %d = kernel.scatter_add x(%x) index(%k) src(%w) : (tensor<9x4xf32>, tensor<5000xi64>, tensor<5000x4xf32>) -> tensor<9x4xf32>
   func.return %b, %c, %d : tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xf32>
 }
+
+// -----
+
+// A sum of two types by one index that a launch makes: the second kind is written behind the first.
+// CHECK-LABEL: func.func @two_types
+// CHECK:         %a, %b = kernel.scatter_add
+// CHECK:         %c = kernel.scatter_add
+// CHECK:         %ha, %hb = kernel.scatter_add
+func.func @two_types(%t: tensor<6x1xi64>, %k: tensor<6xi64>, %x: tensor<9x4xf32>, %u: tensor<6x4xf32>, %h: tensor<9x4xbf16>, %hu: tensor<6x4xbf16>) -> (tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xbf16>, tensor<9x4xbf16>) {
+  %j = kernel.scatter_rows x(%t) index(%k) src(%t) : (tensor<6x1xi64>, tensor<6xi64>, tensor<6x1xi64>) -> tensor<6x1xi64>
+  %i = kernel.reshape %j : (tensor<6x1xi64>) -> tensor<6xi64>
+  %a = kernel.scatter_add x(%x) index(%i) src(%u) : (tensor<9x4xf32>, tensor<6xi64>, tensor<6x4xf32>) -> tensor<9x4xf32>
+  %b = kernel.scatter_add x(%x) index(%i) src(%u) : (tensor<9x4xf32>, tensor<6xi64>, tensor<6x4xf32>) -> tensor<9x4xf32>
+  %c = kernel.scatter_add x(%a) index(%i) src(%u) : (tensor<9x4xf32>, tensor<6xi64>, tensor<6x4xf32>) -> tensor<9x4xf32>
+  %ha = kernel.scatter_add x(%h) index(%i) src(%hu) : (tensor<9x4xbf16>, tensor<6xi64>, tensor<6x4xbf16>) -> tensor<9x4xbf16>
+  %hb = kernel.scatter_add x(%h) index(%i) src(%hu) : (tensor<9x4xbf16>, tensor<6xi64>, tensor<6x4xbf16>) -> tensor<9x4xbf16>
+  func.return %a, %b, %c, %ha, %hb : tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xbf16>, tensor<9x4xbf16>
+}

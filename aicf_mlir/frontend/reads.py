@@ -8,10 +8,13 @@ they refer to, member by member.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib import import_module
+from threading import get_ident
 from types import FunctionType
 from typing import Any, Literal, cast
 
@@ -90,18 +93,56 @@ STRUCTURE = ("_modules", "_parameters", "_buffers")
 
 
 class Replaced:
-    """A function in C with another in its place while a step is traced. As it is no function of Python, a recorder notes what a
-    call of it reads. Guards of other threads see the one that it stands for.
+    """A function in C with another in its place while a step is traced, in the thread that traces alone.
+
+    As it is no function of Python, a recorder notes what a call of it reads. Other threads, and whoever keeps it for longer, have the
+    original: they call it, pickle it, and their guards see it.
     """
 
-    __slots__ = ("_function", "original")
+    __slots__ = ("_function", "_is_here", "original")
 
-    def __init__(self, function: Callable[..., Any], original: Callable[..., Any]):
-        self._function, self.original = function, original
+    def __init__(
+        self, function: Callable[..., Any], original: Callable[..., Any], is_here: Callable[[], bool]
+    ):
+        """`is_here`: whether the caller is the thread that traces, as long as it does."""
+        self._function, self.original, self._is_here = function, original, is_here
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the other one."""
-        return self._function(*args, **named)
+        return (self._function if self._is_here() else self.original)(*args, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the original has."""
+        return getattr(self.original, name)
+
+    def __reduce__(self) -> Any:
+        """Pickle the original, by its name."""
+        return _named, (self.original.__module__, self.original.__qualname__)
+
+
+def _named(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
+
+
+ORIGINAL = "aicf_original"
+"""The attribute in which a method that stands for another has that."""
+
+
+def original(value: Any) -> Any:
+    """Return a value, or what it stands for while a thread traces."""
+    if type(value) is Replaced:
+        return value.original
+    return vars(value).get(ORIGINAL, value) if type(value) is FunctionType else value
+
+
+@contextmanager
+def while_tracing() -> Generator[Callable[[], bool]]:
+    """Give a function that is true inside, in this thread."""
+    thread, inside = get_ident(), True
+    try:
+        yield lambda: inside and get_ident() == thread
+    finally:
+        inside = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,23 +166,22 @@ class Read:
         """Return the current value."""
         match self.kind:
             case "item":
-                found = DICT.get(self.owner, self.key, ABSENT)
-                return found.original if type(found) is Replaced else found
+                return original(DICT.get(self.owner, self.key, ABSENT))
             case "items":
-                return tuple(items(self.owner))
+                return tuple((key, original(value)) for key, value in items(self.owner))
             case "members":
-                return tuple(LIST.__iter__(self.owner))
+                return tuple(map(original, LIST.__iter__(self.owner)))
             case "cell":
                 try:
-                    return self.owner.cell_contents
+                    return original(self.owner.cell_contents)
                 except ValueError:
                     return ABSENT
             case "class":
                 bases: tuple[type, ...] = self.owner.__mro__
-                return next((vars(c)[self.key] for c in bases if self.key in vars(c)), ABSENT)
+                return original(next((vars(c)[self.key] for c in bases if self.key in vars(c)), ABSENT))
             case "slot":
                 try:
-                    return slot(self.owner, self.key).__get__(self.owner)
+                    return original(slot(self.owner, self.key).__get__(self.owner))
                 except AttributeError:
                     return ABSENT
             case "bytes":
@@ -182,7 +222,8 @@ PARTS_OF_A_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__")
 
 def _attributes(kind: type) -> Iterator[tuple[str, Any]]:
     for base in kind.__mro__[:-1]:
-        for name, value in vars(base).items():
+        for name, held in vars(base).items():
+            value = original(held)
             # while another thread traces, torch's classes have attributes of ours
             if name not in NOT_COMPARED and not _is_ours(value):
                 yield f"{base.__name__}.{name}", value

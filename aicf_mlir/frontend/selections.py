@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.assertions import ASSERT
 from aicf_mlir.frontend.batched import is_batched
-from aicf_mlir.frontend.reads import Replaced
+from aicf_mlir.frontend.reads import Replaced, while_tracing
 from aicf_mlir.frontend.selected import Knows, Masks, Selected, places, select, tensors_in
 from aicf_mlir.frontend.selected_forms import NotByRow, bound, is_mask, parts_of
 from aicf_mlir.frontend.selected_rules import Rules
@@ -100,11 +100,12 @@ def counted() -> Generator[None]:
         size: Any = Tensor.__len__ if type(x) is Selected else known
         return size(x)
 
-    builtins.len = cast(Any, Replaced(count, known))
-    try:
-        yield
-    finally:
-        builtins.len = known
+    with while_tracing() as is_here:
+        try:
+            builtins.len = cast(Any, Replaced(count, known, is_here))
+            yield
+        finally:
+            builtins.len = known
 
 
 def of_selected(rules: Rules, location: SourceLocation | None) -> Any:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -102,8 +100,10 @@ def gradients_of(function: FuncOp) -> dict[SSAValue, int]:
             arriving = -1 if isinstance(op, GradientOp) else arriving
         else:
             stopped = op.without_gradient if isinstance(op, DifferentiableInPartsInterface) else ()
-            results = (each for each in op.results if is_float(each) and each not in stopped)
-            arriving = reduce(or_, (found.get(each, 0) for each in results), 0)
+            arriving = 0
+            for each in op.results:
+                if is_float(each) and each not in stopped:
+                    arriving |= found.get(each, 0)
             read = list(op.wrt if isinstance(op, nn.CustomGradientOp) else op.operands)
         if arriving:
             for value in read:

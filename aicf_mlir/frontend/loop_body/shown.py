@@ -11,7 +11,7 @@ import builtins
 import math
 import sys
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ import torch
 from aicf_mlir.frontend.loop_body.numbers import Book, Number
 from aicf_mlir.frontend.loop_body.python_state import Request
 from aicf_mlir.frontend.loop_body.texts import MARK
-from aicf_mlir.frontend.reads import Replaced
+from aicf_mlir.frontend.reads import ORIGINAL, Replaced, while_tracing
 from aicf_mlir.frontend.special import TRACED
 from aicf_mlir.frontend.values import is_a
 
@@ -55,35 +55,60 @@ class Shown:
 @contextmanager
 def replaced(book: Book, calls: list[Request]) -> Generator[None]:
     """Replace the functions; those that show are added to `calls`."""
-    found: list[tuple[Any, str, Any]] = []
-    for module, kind, name in SHOW:
-        owner = sys.modules.get(module)
-        owner = getattr(owner, kind, None) if kind else owner
-        if owner is not None and callable(function := vars(owner).get(name)):
-            found.append((owner, name, function))
-            setattr(owner, name, _shows(function, calls, is_method=bool(kind)))
-    for owner, name in OF_NUMBERS:
-        if callable(function := vars(owner)[name]) and not name.startswith("_"):
-            found.append((owner, name, function))
-            setattr(owner, name, _computes(function))
-    try:
+    with ExitStack() as stack:
+        is_here = stack.enter_context(while_tracing())
+        for module, kind, name in SHOW:
+            owner = sys.modules.get(module)
+            owner = getattr(owner, kind, None) if kind else owner
+            if owner is not None and callable(function := vars(owner).get(name)):
+                stack.callback(setattr, owner, name, function)
+                shown = _shows(function, calls, is_method=bool(kind))
+                setattr(
+                    owner,
+                    name,
+                    _method(shown, function, is_here) if kind else Replaced(shown, function, is_here),
+                )
+        for owner, name in OF_NUMBERS:
+            if callable(function := vars(owner)[name]) and not name.startswith("_"):
+                stack.callback(setattr, owner, name, function)
+                setattr(owner, name, Replaced(_computes(function), function, is_here))
         yield
-    finally:
-        for owner, name, function in found:
-            setattr(owner, name, function)
+
+
+def _method(
+    shown: Callable[..., Any], original: Callable[..., Any], is_here: Callable[[], bool]
+) -> Callable[..., Any]:
+    """Return a method that is another one in the thread that traces."""
+
+    def called(*args: Any, **named: Any) -> Any:
+        return (shown if is_here() else original)(*args, **named)
+
+    setattr(called, ORIGINAL, original)
+    return called
+
+
+@dataclass(frozen=True)
+class OfList:
+    """A function of one list, as a function of its members."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *members: Any) -> Any:
+        """Call it."""
+        return self.function(list(members))
 
 
 def _computes(function: Callable[..., Any]) -> Callable[..., Any]:
     def computed(*args: Any, **named: Any) -> Any:
-        of = args
-        if len(args) == 1 and type(args[0]) in (list, tuple):  # min and max of a list
-            of = tuple(cast("list[Any]", args[0]))
+        of, whole = args, function
+        if len(args) == 1 and type(args[0]) in (list, tuple):
+            of, whole = tuple(cast("list[Any]", args[0])), OfList(function)
         numbers = [each for each in of if type(each) is Number]
-        if not numbers or named:
-            return function(*args, **named)
-        return numbers[0].of(function, *of)
+        if not numbers or named or any(is_a(each, torch.Tensor) for each in of):
+            return function(*args, **named)  # a number says itself what it cannot be beside a tensor
+        return numbers[0].of(whole, *of)
 
-    return Replaced(computed, function)
+    return computed
 
 
 def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: bool) -> Callable[..., Any]:
@@ -96,7 +121,7 @@ def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: boo
         calls.append((Shown(called, apart), "show", args[is_method:], rest))
         return None
 
-    return shown if is_method else Replaced(shown, function)
+    return shown
 
 
 def has_number(value: Any) -> bool:

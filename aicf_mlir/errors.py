@@ -59,6 +59,10 @@ class StateError(AicfError):
     """A call in the wrong state; says which call is missing."""
 
 
+class RankError(StateError):
+    """A rank of the group has left, has failed, or is at another step than this one; names it. The step was skipped whole."""
+
+
 class UncomparedError(AicfError):
     """A step cannot be compared with torch: torch's own step fails, or draws other random numbers; says why."""
 

@@ -65,7 +65,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("nn", ("canonicalize", "cse", "dce"), BODY, "the model and its loss, as traced"),
     Stage(
         "grad",
-        ("merge-products{target=$target}", "autodiff", "accumulate?"),
+        ("merge-products{target=$target}", "autodiff", "accumulate?", "average-ranks?"),
         BODY,
         "with the gradient of the loss",
     ),
@@ -78,6 +78,7 @@ STAGES: tuple[Stage, ...] = (
             "apply-optimizer",
             "skip-overflow?",
             "average-weights?",
+            "vote-ranks?",
             "canonicalize",
             "cse",
             "dce",

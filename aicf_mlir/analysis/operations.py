@@ -190,7 +190,10 @@ Rule = Callable[[str, Tensors, Tensors, Attributes], "int | None"]
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(FORMULAS, _elementwise),
     **dict.fromkeys(ROWS, _rows),
-    **dict.fromkeys(("copy", "check_index", "check_finite", "argsort"), _nothing),
+    **dict.fromkeys(
+        ("copy", "check_index", "check_finite", "check_ranks", "all_gather", "all_to_all", "argsort"),
+        _nothing,
+    ),
     **dict.fromkeys(("gemm", "gemm_epilogue"), _product),
     **dict.fromkeys(UPDATES, _update),
     "reduce_sum": _each("x", 1),

@@ -8,6 +8,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from aicf_mlir.errors import BindError, TraceError
 from aicf_mlir.frontend.behind import modules_behind
@@ -20,8 +21,13 @@ from aicf_mlir.frontend.torch_state import global_hooks
 
 
 def unwrapped(model: object) -> torch.nn.Module:
-    """Return the model itself, also if torch.compile has wrapped it. Raises TraceError for anything but a module."""
+    """Return the model itself, also if torch.compile or DistributedDataParallel has wrapped it.
+
+    Raises TraceError for anything but a module.
+    """
     inner = getattr(model, "_orig_mod", model)
+    if isinstance(inner, DistributedDataParallel):
+        inner = cast(Any, inner).module
     if not isinstance(inner, torch.nn.Module):
         raise TraceError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
     for path, module in named_modules(inner):
@@ -98,6 +104,12 @@ def check_dtype(model: torch.nn.Module, dtype: torch.dtype | None) -> None:
             )
 
 
+def group_of(model: object) -> Any:
+    """Return the process group of a model that DistributedDataParallel has wrapped; None for any other."""
+    inner = getattr(model, "_orig_mod", model)
+    return cast(Any, inner).process_group if isinstance(inner, DistributedDataParallel) else None
+
+
 FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 GRADIENT_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
 
@@ -114,6 +126,12 @@ def refuse_hooks(modules: Mapping[str, torch.nn.Module], names: Mapping[torch.Te
         for path, module in modules.items()
         for name, part in named_modules(module)
     ]
+    for name, part in owners:
+        if isinstance(part, DistributedDataParallel):
+            raise TraceError(
+                f"{name!r} is a DistributedDataParallel, whose collectives a step does not follow; pass it itself to"
+                " compile_train_step, or its .module with mesh="
+            )
     for name, owner in [*owners, *((name, t) for t, name in names.items())]:
         for hooks in GRADIENT_HOOKS:
             if getattr(owner, hooks, None):

@@ -10,6 +10,8 @@ RANDOM = "random"
 """The name of the tensor among the buffers of a step."""
 
 SEEDS = 1 << 64
+APART = 0x9E3779B97F4A7C15
+"""The distance of the seeds of two ranks: 2^64 over the golden ratio, as in splitmix64."""
 
 
 class RandomState:
@@ -19,6 +21,7 @@ class RandomState:
     """
 
     def __init__(self, seed: int | None = None):
+        self._rank = 0
         self._seed = None if seed is None else checked(seed)
         self._tensor: torch.Tensor | None = None
 
@@ -30,8 +33,18 @@ class RandomState:
                 if self._seed is None
                 else self._seed
             )
-            self._tensor = torch.tensor([seed, 0], dtype=torch.int64, device=device)
+            self._tensor = torch.tensor([self._here(seed), 0], dtype=torch.int64, device=device)
         return self._tensor
+
+    def of_rank(self, rank: int) -> None:
+        """Draw other numbers than the other ranks of a group do from the same seed; to be said before the first draw."""
+        self._rank = rank
+
+    def apart(self, ranks: int) -> None:
+        """Draw other numbers than so many ranks earlier, from now on."""
+        if self._tensor is not None:
+            seed, steps = map(int, self._tensor)
+            self._tensor.copy_(torch.tensor([checked((seed + ranks * APART) % SEEDS), steps], device="cpu"))
 
     @property
     def tensor(self) -> torch.Tensor | None:
@@ -47,7 +60,11 @@ class RandomState:
         """Begin again with a seed."""
         self._seed = checked(seed)
         if self._tensor is not None:
-            self._tensor.copy_(torch.tensor([self._seed, 0], device="cpu"))
+            self._tensor.copy_(torch.tensor([self._here(self._seed), 0], device="cpu"))
+
+    def _here(self, seed: int) -> int:
+        """Return the seed of this rank: far from those of others, and from the seeds next to this one."""
+        return checked((seed + self._rank * APART) % SEEDS)
 
 
 def checked(seed: object) -> int:

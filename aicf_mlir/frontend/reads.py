@@ -95,8 +95,8 @@ STRUCTURE = ("_modules", "_parameters", "_buffers")
 class Replaced:
     """A function in C with another in its place while a step is traced, in the thread that traces alone.
 
-    As it is no function of Python, a recorder notes what a call of it reads. Other threads, and whoever keeps it for longer, have the
-    original: they call it, pickle it, and their guards see it.
+    As it is no function of Python, a recorder notes what a call of it reads. Other threads, and whoever keeps it for longer,
+    have the original: they call it, pickle it, and their guards see it.
     """
 
     __slots__ = ("_function", "_is_here", "original")

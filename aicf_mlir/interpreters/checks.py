@@ -28,6 +28,15 @@ def check_finite(status: Array, values: Sequence[Array], code: int) -> Array:
     return status
 
 
+def check_ranks(statuses: Array, code: int) -> Array:
+    """The failed status with the least code, of the first rank that has it; the code of rank r grows by r times `code`."""
+    failed = [(int(status[0]), rank) for rank, status in enumerate(statuses) if status[0] != 0]
+    if not failed:
+        return np.zeros(3, np.int64)
+    own, rank = min(failed)
+    return np.array([own + rank * code, *statuses[rank][1:]], np.int64)
+
+
 def _status(before: Array, code: int, failed: Array, what: Array) -> Array:
     if before[0] != 0 or not failed.any():
         return before if before[0] != 0 else np.zeros(3, np.int64)

@@ -36,6 +36,8 @@ NAME = "aicf.name"
 OF = "aicf.of"
 LITERAL = "aicf.literal"
 """Marks a buffer that holds numbers of the model's own text, not of a tensor that the user has."""
+OF_RANK = "aicf.of_rank"
+"""The rank of a group whose new value of a buffer all of them take."""
 
 RESULT_ROLES = ("loss", "grad", "update", "output", STATUS)
 """The value to minimise; of the parameter named; the new value of the argument named; anything else.

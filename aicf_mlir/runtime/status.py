@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -56,18 +56,25 @@ def take_failure(plan: BoundPlan, place: TensorPlace) -> Failure:
 def data_error(name: str, plan: BoundPlan, modules: Sequence[ModuleOp], done: str) -> DataError:
     """The error for the check that failed in a step of `plan`; its status is cleared.
 
-    `modules`: the step with its gradients, then the whole step. `done` states the training that took place.
+    `modules`: the step with its gradients, then the whole step. `done` states the training that took place. The step of several
+    ranks may have failed on another one; it is not run again to find the first number that is not finite.
     """
     place = plan.program.status
     failure = Failure(0, 0, 0) if place is None else take_failure(plan, place)
     gradients, step = modules
     checks = [op for op in step.walk() if isinstance(op, nn.CheckOp)]
+    voted = next((op for op in checks if isinstance(op, nn.CheckRanksOp)), None)
+    if voted is not None:
+        rank, code = divmod(failure.code, voted.code.value.data)
+        name, failure = f"{name}: rank {rank}", replace(failure, code=code)
     check = next((op for op in checks if failure.code in op.codes), None)
     if isinstance(check, nn.CheckIndexOp):
         return OutOfRangeError(f"{name}: {_out_of_range(check, failure)}. {done}")
     if isinstance(check, nn.CheckFiniteOp):
         index = failure.code - check.codes[0]
-        return NonFiniteError(f"{name}: {_not_finite(plan, gradients, index, failure)}. {done}")
+        return NonFiniteError(
+            f"{name}: {_not_finite(plan, gradients, index, failure, looked_for=voted is None)}. {done}"
+        )
     if isinstance(check, nn.CheckValueOp):
         return DataError(f"{name}: {_refused(plan, step, check, failure)}. {done}")
     return DataError(
@@ -122,7 +129,7 @@ def _before_wrapping(index: SSAValue) -> SSAValue | None:
     return given if isinstance(moved.owner, nn.AddOp) and moved.owner.operands[0] is given else None
 
 
-def _not_finite(plan: BoundPlan, module: ModuleOp, index: int, failure: Failure) -> str:
+def _not_finite(plan: BoundPlan, module: ModuleOp, index: int, failure: Failure, *, looked_for: bool) -> str:
     function = next(op for op in module.ops if isinstance(op, func.FuncOp))
     checked = [
         (value, label)
@@ -135,7 +142,7 @@ def _not_finite(plan: BoundPlan, module: ModuleOp, index: int, failure: Failure)
     found = f"{what} is {NUMBERS[failure.value]}"
     if shape := shape_of(value):
         found += f" at [{_index(failure.position, shape)}]"
-    return f"{_origin(plan, module, function, value)}; {found}"
+    return f"{_origin(plan, module, function, value)}; {found}" if looked_for else found
 
 
 def _origin(plan: BoundPlan, module: ModuleOp, function: func.FuncOp, value: SSAValue) -> str:

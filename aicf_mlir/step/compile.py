@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
 
 from aicf_mlir.frontend import LossFunction, source
+from aicf_mlir.frontend.model import group_of
 from aicf_mlir.frontend.precision import PrecisionName
 from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.frontend.tracing import refuse_surroundings
@@ -19,9 +22,11 @@ from aicf_mlir.passes.pipeline import available_passes
 from aicf_mlir.runtime.eager_steps import belongs_to
 from aicf_mlir.runtime.micro_batches import StepBatch
 from aicf_mlir.step.compiled_step import CompiledTrainStep
+from aicf_mlir.step.data_parallel import DataParallelStep
 from aicf_mlir.step.eval_step import CompiledEvalStep
 from aicf_mlir.step.options.clipping import ClipGradNorm
 from aicf_mlir.step.options.loss_scaling import LossScale
+from aicf_mlir.step.options.mesh import DataParallel
 from aicf_mlir.step.options.table import documented
 from aicf_mlir.step.request import Request
 
@@ -59,6 +64,7 @@ def compile_train_step(
     plan: str | os.PathLike[str] | None = None,
     lock: str | os.PathLike[str] | None = None,
     memory_limit: int | None = None,
+    mesh: DeviceMesh | ProcessGroup | None = None,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`: forward, loss, backward, update.
 
@@ -72,9 +78,14 @@ def compile_train_step(
     """
     arguments = locals()
     refuse_surroundings(source.here())
+    if mesh is None:
+        arguments["mesh"] = group_of(model)
     request = Request.of("train", model, (optimizer,), arguments)
     with cycles_collected():
-        step = CompiledTrainStep(request, request.build())
+        if request.effect(DataParallel).ranks is None:
+            step = CompiledTrainStep(request, request.build())
+        else:
+            step = DataParallelStep.compiled(request)
     belongs_to(optimizer, step)
     for effect in request.effects.values():
         effect.begin(step)

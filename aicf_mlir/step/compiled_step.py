@@ -81,6 +81,10 @@ class CompiledTrainStep(ExaminedStep):
         self._refuse_autocast()
         self._prepare()
         addresses, _owners = plan.stage(entries)
+        self._rehearse(plan, addresses, runs)
+
+    def _rehearse(self, plan: BoundPlan, addresses: tuple[int, ...], runs: int) -> None:
+        """Run a plan, and put everything back."""
         with held():
             before = self._snapshot(on_host=True)
             try:

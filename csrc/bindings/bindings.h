@@ -81,6 +81,7 @@ void bind_registry(py::module_& m);  // OpKind, checks and selection
 void bind_code(py::module_& m);      // Code
 void bind_executor(py::module_& m);  // Arena, Session, Executor
 void bind_watch(py::module_& m);     // Watch
+void bind_exchange(py::module_& m);  // how ranks exchange bytes
 void bind_devices(py::module_& m);   // devices, streams, memory, BLAS
 
 }  // namespace aicf::bindings

@@ -15,6 +15,7 @@ PYBIND11_MODULE(_C, m) {
   aicf::bindings::bind_calls(m);
   aicf::bindings::bind_code(m);
   aicf::bindings::bind_executor(m);
+  aicf::bindings::bind_exchange(m);
   aicf::bindings::bind_watch(m);
   pybind11::module_ places =
       m.def_submodule("places", "What a step reads and writes of Python while it is traced.");

@@ -1,6 +1,7 @@
 // The entries of a library of CPU kernels; see runtime/cpu_level.h. Built with the sources of the kernels
 // and their registry once more, with other instructions; nothing else leaves it, so no function that was
 // compiled for a newer processor can stand in for one of the module.
+#include "kernels/collective/exchange.h"
 #include "kernels/common/cpu_blas.h"
 #include "kernels/common/cpu_parallel.h"
 #include "kernels/gemm/cpu_product.h"
@@ -12,6 +13,8 @@
 AICF_EXPORT aicf::Status aicf_cpu_load_blas(const std::string& path) { return aicf::load_blas(path); }
 
 AICF_EXPORT void aicf_cpu_use_threads(aicf::cpu::RunLoop run) { aicf::cpu::use_threads(run); }
+
+AICF_EXPORT void aicf_cpu_use_exchange(aicf::RunExchange run) { aicf::use_exchange(run); }
 
 // Null where this library has no such kernel.
 AICF_EXPORT const aicf::KernelVariant* aicf_cpu_kernel(const char* name) {

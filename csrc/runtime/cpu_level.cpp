@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "device/pool.h"
+#include "kernels/collective/exchange.h"
 #include "kernels/common/cpu_parallel.h"
 #include "op/registry.h"
 #include "runtime/called_functions.h"
@@ -27,14 +28,17 @@ Status load_cpu_kernels(const std::string& path, const std::string& blas_path) {
   Status (*blas)(const std::string&) = nullptr;
   const KernelVariant* (*kernel)(const char*) = nullptr;
   void (*use_threads)(cpu::RunLoop) = nullptr;
+  void (*use_exchange)(RunExchange) = nullptr;
   cpu::ProductFunction (*product)(const std::string&) = nullptr;
   if (!find_symbol(library, "aicf_cpu_load_blas", &blas) ||
       !find_symbol(library, "aicf_cpu_kernel", &kernel) ||
       !find_symbol(library, "aicf_cpu_use_threads", &use_threads) ||
+      !find_symbol(library, "aicf_cpu_use_exchange", &use_exchange) ||
       !find_symbol(library, "aicf_cpu_product", &product))
     return refuse("it is no library of this version");
   AICF_TRY(blas(blas_path));
   use_threads(&run_in_pool);
+  use_exchange(&run_exchange);
   use_products(product);
   const std::string missing = KernelRegistry::get().replace_cpu_kernels(kernel);
   return missing.empty() ? Status::ok() : refuse("it has no kernel '" + missing + "'");

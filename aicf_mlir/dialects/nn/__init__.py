@@ -16,6 +16,7 @@ from aicf_mlir.dialects.nn.attention import *
 from aicf_mlir.dialects.nn.broadcasting import *
 from aicf_mlir.dialects.nn.canonicalization import patterns_of
 from aicf_mlir.dialects.nn.checks import *
+from aicf_mlir.dialects.nn.collectives import *
 from aicf_mlir.dialects.nn.common import Canonicalized, NNOp, UnfoldsBody
 from aicf_mlir.dialects.nn.convolutions import *
 from aicf_mlir.dialects.nn.custom_gradients import *

@@ -21,7 +21,7 @@ from aicf_mlir.ir.interfaces import DecomposableInterface, NotDifferentiable
 from aicf_mlir.ir.signature import STATUS_TYPE
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
-__all__ = ["CheckFiniteOp", "CheckIndexOp", "CheckOp", "CheckValueOp", "RefusedOp"]
+__all__ = ["CheckFiniteOp", "CheckIndexOp", "CheckOp", "CheckRanksOp", "CheckValueOp", "RefusedOp"]
 
 
 class CheckOp(ValueOp, abc.ABC):
@@ -182,3 +182,31 @@ class CheckValueOp(CheckOp, DecomposableInterface):
         """The status after a check that no element is refused: an index check of the booleans of RefusedOp."""
         refused = builder.insert(RefusedOp(self.x, self.rule.data)).result
         return [builder.insert(CheckIndexOp(self.status, refused, 1, self.code.value.data)).result]
+
+
+@irdl_op_definition
+class CheckRanksOp(CheckOp):
+    """The status of the rank that failed at the first check, so that all ranks skip the step or none does.
+
+    `of_ranks` has the status of each rank, a row each. The least code is that of the first check: what is not finite on one
+    rank makes the mean not finite on all. The code of rank r grows by r times `code`, which is larger than all other codes.
+    """
+
+    name = "nn.check_ranks"
+
+    status = operand_def(TensorType)
+    of_ranks = operand_def(TensorType)
+
+    def __init__(self, status: Value, of_ranks: Value, code: int):
+        super().__init__(
+            operands=[status, of_ranks],
+            properties={"code": IntegerAttr(code, i64)},
+            result_types=[STATUS_TYPE],
+        )
+
+    def expect_checked(self) -> None:
+        shape = shape_of(self.of_ranks)
+        if element_type(self.of_ranks) != i64 or len(shape) != 2 or shape[1] != 3:
+            raise VerifyException(
+                f"expected a status of i64[3] for each rank, got {tensor_type(self.of_ranks)}"
+            )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aicf_mlir.dialects.plan.program import ProgramOp
 
 STATUS_SPEC = ("i64", (3,))
-CHECKS = ("check_index", "check_finite")
+CHECKS = ("check_index", "check_finite", "check_ranks")
 """The ops that compute a status: on CUDA they tell the host which check failed."""
 
 
@@ -40,7 +40,7 @@ def check_launch(launch: LaunchOp, slots: Mapping[str, SlotOp], status: str | No
         wanted = "no status in this plan" if status is None else f"the status @{status}"
         refuse(launch, f"@{launch.symbol} is skipped by @{launch.predicate_slot}; there is {wanted}")
     if any(slots[name].role.data == "status" for name in launch.writes) and launch.op.data not in CHECKS:
-        refuse(launch, f"@{launch.symbol} writes a status; only {' and '.join(CHECKS)} tell the host of it")
+        refuse(launch, f"@{launch.symbol} writes a status; only {', '.join(CHECKS)} tell the host of it")
     kept = [name for name in launch.writes if slots[name].role.data in KEPT_ROLES]
     other = [name for name in launch.writes if name not in kept and slots[name].role.data != "copy"]
     if launch.predicate_slot is not None and other:

@@ -53,7 +53,7 @@ from aicf_mlir.passes.bufferize.slots import SlotTable
 from aicf_mlir.passes.bufferize.uses import LastUses
 from aicf_mlir.passes.select_kernels import TARGET
 
-CHECKS = (kernel.CheckIndexOp, kernel.CheckFiniteOp)
+CHECKS = (kernel.CheckIndexOp, kernel.CheckFiniteOp, kernel.CheckRanksOp)
 
 
 def refuse(op: Operation, message: str) -> NoReturn:

@@ -20,6 +20,7 @@ from aicf_mlir.step.options.gradients import KeptGradients
 from aicf_mlir.step.options.lock import Locked
 from aicf_mlir.step.options.loss_scaling import LossScaling
 from aicf_mlir.step.options.memory_limit import MemoryLimit
+from aicf_mlir.step.options.mesh import DataParallel
 from aicf_mlir.step.options.meta import HostNumbers
 from aicf_mlir.step.options.metrics import GatheredMetrics
 from aicf_mlir.step.options.option import NOT_IN_LOOPS, REQUIRED, TRAINING, Effect, Entry, Option
@@ -258,6 +259,17 @@ OPTIONS: tuple[Option, ...] = (
         `further_sizes` compiles later.""",
         MemoryLimit,
         reports=("memory_report",),
+    ),
+    Option(
+        "mesh",
+        "DeviceMesh | ProcessGroup | None",
+        None,
+        """The processes that take each step together, each with a batch of its own: a process group of torch.distributed, or
+        a mesh of one dimension. A step takes the mean of their gradients, as DistributedDataParallel does, and a model that
+        is wrapped in it brings its group along. Loss, outputs and metrics are those of the own batch. Buffers are those of
+        rank 0. A call that fails on one rank changes nothing on any.""",
+        DataParallel,
+        TRAINING,
     ),
 )
 

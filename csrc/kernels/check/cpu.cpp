@@ -100,4 +100,17 @@ Status check_finite_cpu(const OpDesc& op, const LaunchContext&) {
   return write_status(op, 0, 0, 0);
 }
 
+Status check_ranks_cpu(const OpDesc& op, const LaunchContext&) {
+  const TensorDesc& of_ranks = op.in("of_ranks");
+  const int64_t *statuses = elements<int64_t>(of_ranks), *first = nullptr;
+  int64_t ahead = 0;
+  for (int64_t rank = 0; rank < of_ranks.shape[0]; ++rank) {
+    const int64_t* of = statuses + rank * kStatusNumbers;
+    if (of[0] == 0 || (first && of[0] >= first[0])) continue;
+    first = of;
+    ahead = rank * op.attrs.get(kCode);
+  }
+  return first ? write_status(op, first[0] + ahead, first[1], first[2]) : write_status(op, 0, 0, 0);
+}
+
 }  // namespace aicf

@@ -9,6 +9,9 @@ namespace aicf {
 Status check_index_cpu(const OpDesc& op, const LaunchContext& ctx);
 // (status[3], x...) -> (status'[3]): the first element of the first x that is NaN or infinite.
 Status check_finite_cpu(const OpDesc& op, const LaunchContext& ctx);
+// (status[3], of_ranks[ranks, 3]) -> (status'[3]): of the failed ones that with the least code, of several
+// that of the first rank.
+Status check_ranks_cpu(const OpDesc& op, const LaunchContext& ctx);
 
 Status check_index_cuda(const OpDesc& op, const LaunchContext& ctx);
 Status check_finite_cuda(const OpDesc& op, const LaunchContext& ctx);

@@ -35,6 +35,16 @@ Status check_check_index(const OpDesc& op) {
   return Status::ok();
 }
 
+// (status, of_ranks) -> (status'): of_ranks has the status of each rank. The code of rank r is larger by r *
+// code than it was there.
+Status check_check_ranks(const OpDesc& op) {
+  AICF_TRY(check_status(op));
+  const TensorDesc& of_ranks = op.in("of_ranks");
+  AICF_TRY(expect_rank(op, "of_ranks", of_ranks, 2));
+  return expect_tensor(op, "of_ranks", of_ranks,
+                       expected_tensor(DType::I64, {of_ranks.shape[0], kStatusNumbers}));
+}
+
 // Targets of at most two dimensions that do not walk as one.
 Status supports_targets(const OpDesc& op) {
   Rows rows;
@@ -62,6 +72,7 @@ constexpr KernelVariant kVariants[] = {
     cuda_row("check_finite_cuda", "check_finite", kSmAny, AICF_CUDA(prepare_op<check_finite_cuda>),
              needs_dense, check_finite_cuda_workspace),
     cpu_row("check_finite_cpu", "check_finite", prepare_op<check_finite_cpu>),
+    cpu_row("check_ranks_cpu", "check_ranks", prepare_op<check_ranks_cpu>),
 };
 
 }  // namespace
@@ -88,6 +99,17 @@ static const Family family([](KernelRegistry& registry) {
                         {{"status", "status"}},
                         "",
                         check_check_finite});
+  registry.add(
+      OpSchema{58,
+               "CheckRanks",
+               "check_ranks",
+               "the status of the rank that failed at the first check, its code larger by rank * code",
+               {{"status"}, {"of_ranks"}},
+               {{"status"}},
+               {required(kCode)},
+               {{"status", "status"}},
+               "",
+               check_check_ranks});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 });
 

@@ -584,3 +584,27 @@
 %x, %w = "test.op"() : () -> (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>)
 // expected-error@below {{expected stride, dilation and groups from 1 on}}
 %y = nn.convolution %x, %w {stride = array<i64: 0, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>} : (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>) -> tensor<2x6x3x3xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4xf32>
+// expected-error@below {{expected 1 rank or more, got 0}}
+%y = nn.all_gather %x {group = "dp", ranks = 0} : (tensor<4xf32>) -> tensor<0x4xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4xf32>
+// expected-error@below {{expected the name of a group, got none}}
+%y = nn.all_gather %x {group = "", ranks = 2} : (tensor<4xf32>) -> tensor<2x4xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4xf32>
+// expected-error@below {{expected x with a row for each of 2 ranks, got tensor<4xf32>}}
+%y = nn.all_to_all %x {group = "dp", ranks = 2} : (tensor<4xf32>) -> tensor<4xf32>
+
+// -----
+
+%s, %x = "test.op"() : () -> (tensor<3xi64>, tensor<2x2xi64>)
+// expected-error@below {{expected a status of i64[3] for each rank, got tensor<2x2xi64>}}
+%y = nn.check_ranks %s, %x {code = 1} : (tensor<3xi64>, tensor<2x2xi64>) -> tensor<3xi64>

@@ -147,6 +147,16 @@
 // CHECK: %finite = nn.check_finite %bare, %s, %x {code = 3} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
 %finite = nn.check_finite %bare, %s, %x {code = 3} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
 
+// CHECK: %gathered = nn.all_gather %finite {group = "dp", ranks = 3} : (tensor<3xi64>) -> tensor<3x3xi64>
+%gathered = nn.all_gather %finite {group = "dp", ranks = 3} : (tensor<3xi64>) -> tensor<3x3xi64>
+
+// CHECK: %exchanged = nn.all_to_all %gathered, %x, %s {group = "dp", ranks = 3}
+%exchanged = nn.all_to_all %gathered, %x, %s {group = "dp", ranks = 3}
+  : (tensor<3x3xi64>, tensor<4x8xf32>, tensor<f32>) -> tensor<3x3xi64>
+
+// CHECK: %voted = nn.check_ranks %finite, %gathered {code = 4} : (tensor<3xi64>, tensor<3x3xi64>) -> tensor<3xi64>
+%voted = nn.check_ranks %finite, %gathered {code = 4} : (tensor<3xi64>, tensor<3x3xi64>) -> tensor<3xi64>
+
 // A gradient that is written down; the region reads values that are there before the op, and results as its last arguments
 // CHECK: %straight = nn.custom_gradient of(%x) wrt(%x) : tensor<4x8xf32> {
 // CHECK-NEXT: ^bb0(%dx: tensor<4x8xf32>):

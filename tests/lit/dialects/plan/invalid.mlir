@@ -642,7 +642,7 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @s : memref<3xi64> status "failed"
   plan.slot @t : memref<3xi64> input "t"
-  // expected-error@below {{@k0 writes a status; only check_index and check_finite tell the host of it}}
+  // expected-error@below {{@k0 writes a status; only check_index, check_finite, check_ranks tell the host of it}}
   plan.launch @k0 "copy_cpu" copy x(@t) -> y(@s)
 }
 

@@ -13,6 +13,7 @@ import pytest
 from samples import (
     attention,
     checks,
+    collectives,
     convolutions,
     elementwise,
     indexing,
@@ -49,6 +50,9 @@ NN_SAMPLES: Sequence[Sample] = (
     *checks.check_index(),
     *checks.check_finite(),
     *checks.check_value(),
+    *checks.check_ranks(),
+    *collectives.all_gather(),
+    *collectives.all_to_all(),
 )
 
 OPTIM_SAMPLES: Sequence[Sample] = (

@@ -99,6 +99,46 @@ def check_finite() -> list[Sample]:
     return [*samples, Sample("failed before", operands, build, check, again, smooth=False)]
 
 
+def check_ranks() -> list[Sample]:
+    """Nothing, one or several ranks whose checks have failed; the first check counts."""
+
+    def build(status: Any, of_ranks: Any) -> Operation:
+        return nn.CheckRanksOp(status, of_ranks, 6)
+
+    def check(status: Any, of_ranks: Any) -> Any:
+        del status
+        failed = [(int(row[0]), rank) for rank, row in enumerate(of_ranks) if int(row[0]) != 0]
+        if not failed:
+            return torch.zeros(3, dtype=torch.int64)
+        rank = min(failed)[1]
+        return of_ranks[rank] + torch.tensor([6 * rank, 0, 0])
+
+    found = {
+        "no rank failed": (),
+        "the first failed": FAILED_BEFORE,
+        "the last failed": (*[0] * 6, 5, 2**40, -1),
+        "the later rank failed first": (*[0] * 3, 3, 1, 0, 2, 4, 5),
+        "two at one check": (4, 7, 8, *[0] * 3, 4, 9, 1),
+    }
+    operands = ("3xi64", "3x3xi64")
+    return [
+        Sample(name, operands, build, check, {0: value(0.0), 1: rows_of(*first)}, smooth=False)
+        for name, first in found.items()
+    ]
+
+
+def rows_of(*first: int) -> Fill:
+    """These numbers, then zeros."""
+
+    def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        del rng
+        values = np.zeros(shape)
+        values.flat[: len(first)] = first
+        return values
+
+    return fill
+
+
 VALUES: dict[str, tuple[str, tuple[float, ...], tuple[float, ...]]] = {
     "probability": ("f32", (0.0, -0.0, 1.0, 0.25), (0.5, 1.5, float("nan"), -0.25)),
     "deviation": ("f32", (0.0, -0.0, 1e-40, float("inf")), (1.0, float("nan"), -1.0)),

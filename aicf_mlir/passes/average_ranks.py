@@ -1,0 +1,203 @@
+"""Data parallel training: every rank takes the mean of the gradients of all, and the buffers of rank 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import FixedBitwidthType, IntegerAttr, ModuleOp, TensorType
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.emitter import Emitter, location_of, summed_in
+from aicf_mlir.ir.signature import (
+    OF_RANK,
+    ArgumentIndex,
+    Label,
+    argument_labels,
+    result_labels,
+    return_op,
+    set_results,
+    steps,
+)
+from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.passes.autodiff import refuse
+
+BUCKET = 25 << 20
+"""Bytes of gradients that one collective has at most, if it has more than one, as in torch's DistributedDataParallel."""
+
+Of = int | Literal["mean"]
+"""What all ranks take: the value of one of them, or the mean."""
+
+
+@dataclass(frozen=True)
+class AverageRanksPass(ModulePass):
+    """Let every gradient be the mean of those of all ranks, and every new value of a buffer with `aicf.of_rank` that rank's.
+
+    Gradients of one type go in buckets, in the order in which they exist. A collective gathers a bucket of all ranks. The
+    sum is made here, in the order of ranks, in f32 for 16-bit numbers, and its mean is rounded once: the arithmetic of as
+    many micro-batches.
+
+    Options:
+      group: the name of the group
+      ranks: how many ranks it has
+      bucket: the bytes of a bucket
+    """
+
+    name = "average-ranks"
+
+    ranks: int
+    group: str = "dp"
+    bucket: int = BUCKET
+
+    def __post_init__(self) -> None:
+        if self.ranks < 1:
+            raise ValueError(f"expected 1 rank or more, got {self.ranks}")
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in steps(op):
+            Averaging(function, self).write()
+
+
+class Averaging:
+    """The collectives of one function."""
+
+    def __init__(self, function: func.FuncOp, options: AverageRanksPass):
+        self.function, self.options = function, options
+        self.order = {op: number for number, op in enumerate(function.body.block.ops)}
+        self.results = list(zip(return_op(function).operands, result_labels(function), strict=True))
+        if not any(label.role == "grad" for _, label in self.results):
+            refuse(
+                function, f"@{function.sym_name.data} has no gradients among its results; run autodiff first"
+            )
+        self.arguments = argument_labels(function)
+        self.index = ArgumentIndex(self.arguments)
+
+    def write(self) -> None:
+        """Replace gradients and buffers among the results."""
+        equal = self.equal()
+        wanted: list[Of | None] = [self.wanted(value, label, equal) for value, label in self.results]
+        given = dict[Of, list[SSAValue]]()
+        for (value, _), each in zip(self.results, wanted, strict=True):
+            if each is not None:
+                given.setdefault(each, []).append(value)
+        buckets: list[tuple[Of, list[SSAValue]]] = [
+            (each, bucket) for each, values in given.items() for bucket in self.buckets(values)
+        ]
+        new = dict[tuple[Of, SSAValue], SSAValue]()
+        for each, bucket in sorted(buckets, key=lambda pair: self.place(pair[1][-1])):
+            for value, exchanged in zip(bucket, self.exchanged(bucket, each), strict=True):
+                new[each, value] = exchanged
+        set_results(
+            self.function,
+            [
+                (value if each is None else new[each, value], label)
+                for (value, label), each in zip(self.results, wanted, strict=True)
+            ],
+        )
+
+    def wanted(self, value: SSAValue, label: Label, equal: set[SSAValue]) -> Of | None:
+        """What a result is on all ranks: the mean, or what it is on one of them; None if it is each rank's own."""
+        if label.role == "grad":
+            return "mean"
+        if label.role != "update" or value in equal:
+            return None
+        argument = self.arguments[self.index.updated_by(label)[0]]
+        rank = dict(argument.rest).get(OF_RANK)
+        return rank.value.data if isinstance(rank, IntegerAttr) else None
+
+    def equal(self) -> set[SSAValue]:
+        """The values that are the same on all ranks: they depend neither on a batch nor on what each rank has for itself."""
+        own = ("input", "status")
+        found: set[SSAValue] = {
+            argument
+            for argument, label in zip(self.function.args, self.arguments, strict=True)
+            if label.role not in own
+            and (label.role != "buffer" or OF_RANK in dict(label.rest) or label.is_literal)
+        }
+        for op in self.function.body.block.ops:
+            if all(value in found for value in op.operands):
+                found.update(op.results)
+        return found
+
+    def buckets(self, values: Sequence[SSAValue]) -> list[list[SSAValue]]:
+        """The values by type, in the order in which they exist, at most so many bytes together. Each value is there once."""
+        found: list[list[SSAValue]] = []
+        last = dict[Attribute, tuple[list[SSAValue], int]]()
+        for value in sorted(dict.fromkeys(values), key=self.place):
+            bucket, size = last.get(kind := element_type(value), (list[SSAValue](), 0))
+            mine = bytes_of(value)
+            if not bucket or size + mine > self.options.bucket:
+                bucket, size = list[SSAValue](), 0
+                found.append(bucket)
+            bucket.append(value)
+            last[kind] = (bucket, size + mine)
+        return found
+
+    def place(self, value: SSAValue) -> int:
+        """The place in the text at which a value exists."""
+        return self.order[value.op] if isinstance(value, OpResult) else -1
+
+    def exchanged(self, values: Sequence[SSAValue], wanted: Of) -> list[SSAValue]:
+        """The mean of each value over all ranks, or what it is on one of them."""
+        last = values[-1]
+        point = (
+            InsertPoint.after(last.op)
+            if isinstance(last, OpResult)
+            else InsertPoint.before(return_op(self.function))
+        )
+        emitter = Emitter(point, location_of(last))
+        flat = [emitter.emit(nn.ReshapeOp(value, [prod(shape_of(value))])) for value in values]
+        joined = flat[0] if len(flat) == 1 else emitter.emit(nn.ConcatOp(flat, 0), "bucket")
+        gathered = gather(self.function, emitter, joined, self.options)
+        rows = emitter.builder.insert(nn.SplitOp(gathered, 0, [1] * self.options.ranks)).results
+        of_ranks = [emitter.emit(nn.ReshapeOp(row, shape_of(joined))) for row in rows]
+        whole = self.mean(emitter, of_ranks) if wanted == "mean" else of_ranks[wanted]
+        parts: Sequence[SSAValue] = [whole]
+        if len(values) > 1:
+            parts = emitter.builder.insert(
+                nn.SplitOp(whole, 0, [prod(shape_of(value)) for value in values])
+            ).results
+        ending = "mean" if wanted == "mean" else "of_rank"
+        return [
+            emitter.emit(
+                nn.ReshapeOp(part, shape_of(value)), value.name_hint and f"{value.name_hint}.{ending}"
+            )
+            for part, value in zip(parts, values, strict=True)
+        ]
+
+    def mean(self, emitter: Emitter, values: Sequence[SSAValue]) -> SSAValue:
+        """The mean of one value of each rank, in their order."""
+        element = summed_in(values[0])
+        total = emitter.cast(values[0], element)
+        for value in values[1:]:
+            total = emitter.emit(nn.AddOp(total, emitter.cast(value, element)), "of_ranks.sum")
+        count = emitter.emit(nn.ConstantOp(len(values), TensorType(element, [])))
+        return emitter.cast(emitter.emit(nn.DivOp(total, count)), element_type(values[0]))
+
+
+def gather(function: func.FuncOp, emitter: Emitter, value: SSAValue, options: AverageRanksPass) -> SSAValue:
+    """A value of every rank, gathered after all collectives that the function has so far."""
+    after = last_collective(function)
+    op = nn.AllGatherOp(value, options.group, options.ranks, [] if after is None else after.results)
+    return emitter.emit(op, f"{value.name_hint or 'value'}.of_ranks")
+
+
+def last_collective(function: func.FuncOp) -> Operation | None:
+    """The collective of a function that no other one comes after."""
+    found = [op for op in function.body.block.ops if isinstance(op, nn.CollectiveOp)]
+    followed = {value for op in found for value in op.after}
+    return next((op for op in reversed(found) if op.result not in followed), None)
+
+
+def bytes_of(value: SSAValue) -> int:
+    """The bytes of a value."""
+    element = element_type(value)
+    bits = element.bitwidth if isinstance(element, FixedBitwidthType) else 64
+    return prod(shape_of(value)) * max(bits, 8) // 8

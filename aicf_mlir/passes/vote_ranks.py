@@ -1,0 +1,54 @@
+"""A step of several ranks is one transaction: if a check fails on one of them, no rank updates anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.emitter import Emitter
+from aicf_mlir.ir.signature import STATUS, STATUS_LABEL, result_labels, return_op, set_results, steps
+from aicf_mlir.passes.average_ranks import last_collective
+from aicf_mlir.passes.check_finite import status_argument
+
+
+@dataclass(frozen=True)
+class VoteRanksPass(ModulePass):
+    """Let the status of a step be that of the rank that failed at the first check.
+
+    The vote is the last collective of a step, and every update waits for the status. So a step that a broken exchange ends has
+    updated nothing either: a function without a status gets one.
+
+    Options:
+      group: the name of the group
+      ranks: how many ranks it has
+    """
+
+    name = "vote-ranks"
+
+    ranks: int
+    group: str = "dp"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in steps(op):
+            self.vote(function)
+
+    def vote(self, function: func.FuncOp) -> None:
+        """Put the vote at the end of one function."""
+        results = list(zip(return_op(function).operands, result_labels(function), strict=True))
+        given = [value for value, label in results if label.role == STATUS]
+        status = given[0] if given else status_argument(function)
+        code = 1 + max((op.codes[-1] for op in function.walk() if isinstance(op, nn.CheckOp)), default=0)
+        emitter = Emitter(InsertPoint.before(return_op(function)), function.location)
+        last = last_collective(function)
+        gathered = nn.AllGatherOp(status, self.group, self.ranks, [] if last is None else last.results)
+        of_ranks = emitter.emit(gathered, "status.of_ranks")
+        voted = emitter.emit(nn.CheckRanksOp(status, of_ranks, code), "voted")
+        if not given:
+            results.append((voted, STATUS_LABEL))
+        set_results(function, [(voted if label.role == STATUS else value, label) for value, label in results])

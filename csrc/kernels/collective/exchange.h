@@ -1,0 +1,28 @@
+// How the ranks of a step exchange bytes. A kernel of the host says what; who does it is set from outside.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "op/status.h"
+
+namespace aicf {
+
+// all_gather: `part` bytes of each rank, to `ranks` parts in their order, the same on each.
+// all_to_all: of `ranks` parts the one at rank r goes to rank r; the parts that arrive are in rank order.
+struct Exchange {
+  const char* kind;
+  const std::string& group;
+  const void* from;
+  void* to;
+  size_t part;  // bytes
+  int64_t ranks;
+};
+
+// Returns when all is there, or says why it will not come. Never called for a single rank.
+using RunExchange = Status (*)(const Exchange&);
+
+void use_exchange(RunExchange run);
+Status run_exchange(const Exchange& exchange);
+
+}  // namespace aicf

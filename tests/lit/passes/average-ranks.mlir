@@ -1,0 +1,56 @@
+// Gradients are gathered of all ranks, in buckets, and their mean is made in the order of ranks; a marked buffer is that of its rank.
+// RUN: aicf-opt %s --average-ranks=ranks=2 --split-input-file --verify-diagnostics | filecheck %s
+// RUN: aicf-opt %s --average-ranks="ranks=2 bucket=16" --split-input-file --verify-diagnostics | filecheck %s --check-prefix=SMALL
+// RUN: not aicf-opt %s --average-ranks=ranks=0 2>&1 | filecheck %s --check-prefix=RANKS
+
+// RANKS: expected 1 rank or more, got 0
+
+// A buffer that is the same on all ranks is not exchanged. Each collective waits for the one in front of it.
+// CHECK-LABEL: func.func @step
+// CHECK:         %n.next = nn.add %n, %one : tensor<i64>
+// CHECK:         %reshape.of_ranks = nn.all_gather %reshape {group = "dp", ranks = 2} : (tensor<2xf32>) -> tensor<2x2xf32>
+// CHECK:         %m.next.of_rank = nn.reshape
+// CHECK:         %bucket = nn.concat %reshape_{{[0-9]+}}, %reshape_{{[0-9]+}} {dim = 0} : (tensor<2xf32>, tensor<4xf32>) -> tensor<6xf32>
+// CHECK-NEXT:    %bucket.of_ranks = nn.all_gather %bucket, %reshape.of_ranks {group = "dp", ranks = 2}
+// CHECK:         %of_ranks.sum = nn.add
+// CHECK-NEXT:    %constant = nn.constant {value = 2.0} : tensor<f32>
+// CHECK-NEXT:    %div = nn.div %of_ranks.sum, %constant
+// CHECK-NEXT:    %{{[0-9]+}}, %{{[0-9]+}} = nn.split %div {dim = 0, sizes = array<i64: 2, 4>}
+// 16-bit numbers have a bucket of their own, and are added up in f32.
+// CHECK:         nn.all_gather %reshape_{{[0-9]+}}, %bucket.of_ranks {group = "dp", ranks = 2}
+// CHECK:         nn.add %cast, %cast_1 : tensor<2xf32>
+// CHECK:         %dh.mean = nn.reshape
+// CHECK-NEXT:    func.return %l, %m.next.of_rank, %n.next, %dw.mean, %dv.mean, %dh.mean
+
+// SMALL-NOT:     nn.concat
+// SMALL-COUNT-4: = nn.all_gather
+// SMALL-NOT:     nn.concat
+func.func @step(
+    %w: tensor<2xf32> {aicf.role = "param", aicf.name = "w"},
+    %v: tensor<2x2xf32> {aicf.role = "param", aicf.name = "v"},
+    %h: tensor<2xf16> {aicf.role = "param", aicf.name = "h"},
+    %x: tensor<2xf32> {aicf.role = "input", aicf.name = "x"},
+    %m: tensor<2xf32> {aicf.role = "buffer", aicf.name = "m", aicf.of_rank = 0 : i64},
+    %n: tensor<i64> {aicf.role = "buffer", aicf.name = "n", aicf.of_rank = 0 : i64})
+    -> (tensor<f32> {aicf.role = "loss"}, tensor<2xf32> {aicf.role = "update", aicf.name = "m"},
+        tensor<i64> {aicf.role = "update", aicf.name = "n"},
+        tensor<2xf32> {aicf.role = "grad", aicf.name = "w"}, tensor<2x2xf32> {aicf.role = "grad", aicf.name = "v"},
+        tensor<2xf16> {aicf.role = "grad", aicf.name = "h"}) {
+  %one = nn.constant {value = 1.0} : tensor<i64>
+  %n.next = nn.add %n, %one : tensor<i64>
+  %m.next = nn.mul %m, %x : tensor<2xf32>
+  %l = nn.sum %x {dims = array<i64: 0>} : (tensor<2xf32>) -> tensor<f32>
+  %dw = nn.mul %w, %x : tensor<2xf32>
+  %dv = nn.mul %v, %x : (tensor<2x2xf32>, tensor<2xf32>) -> tensor<2x2xf32>
+  %dh = nn.neg %h : tensor<2xf16>
+  func.return %l, %m.next, %n.next, %dw, %dv, %dh
+    : tensor<f32>, tensor<2xf32>, tensor<i64>, tensor<2xf32>, tensor<2x2xf32>, tensor<2xf16>
+}
+
+// -----
+
+// expected-error@+1 {{@undifferentiated has no gradients among its results; run autodiff first}}
+func.func @undifferentiated(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %l = nn.sum %w {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  func.return %l : tensor<f32>
+}

@@ -1,0 +1,152 @@
+"""Steps of several ranks, each run by the interpreters in a thread of its own: every stage has torch's means and one vote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from levels import run_text
+from torch import nn
+
+from aicf_mlir import OpKind, StateError, compile_train_step, op_call
+from aicf_mlir.errors import RankError
+from aicf_mlir.host.ranks import exchanged, group_named, run_ranks
+from aicf_mlir.stages import Snapshots, make_context, run_stages
+from aicf_mlir.text.parsing import parse_module
+
+RANKS = 3
+STATUS = "failed"
+
+
+def batch(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(rank)
+    return torch.randn(6, 4, generator=draw), torch.randint(0, 3, (6,), generator=draw)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5, bias=False), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def loss_of(module: nn.Module, given: Any) -> torch.Tensor:
+    return nn.functional.cross_entropy(module(given[0]), given[1])
+
+
+@pytest.fixture(scope="module")
+def stages() -> Snapshots:
+    """The stages of a step of three ranks, as text that any machine can make."""
+    ours = model()
+    step = compile_train_step(
+        ours, torch.optim.SGD(ours.parameters(), lr=0.5), loss_fn=loss_of, example=batch(0), device="cpu"
+    )
+    text = step.ir("nn")
+    for name in ("1.running_mean", "1.running_var", "1.num_batches_tracked"):
+        text = text.replace(f'aicf.name = "{name}"}}', f'aicf.name = "{name}", aicf.of_rank = 0 : i64}}', 1)
+    assert text.count("aicf.of_rank") == 3
+    context, found = make_context(), Snapshots()
+    module = parse_module(text, "step", context)
+    options = {"average-ranks": f"ranks={RANKS}", "vote-ranks": f"ranks={RANKS}"}
+    run_stages(module, context, options=options, after_each=found)
+    return found
+
+
+def values(rank: int, label: int | None = None) -> dict[str, torch.Tensor | float]:
+    x, t = batch(rank)
+    if label is not None:
+        t[2] = label
+    state = {name: tensor.clone() for name, tensor in model().state_dict().items()}
+    return {
+        "0": x,
+        "1": t,
+        **state,
+        "lr": 0.5,
+        "weight_decay": 0.0,
+        STATUS: torch.zeros(3, dtype=torch.int64),
+    }
+
+
+def in_torch() -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
+    """The state of all ranks after a step in f64, and the loss of each."""
+    models = [model().double() for _ in range(RANKS)]
+    losses = [
+        loss_of(each, (x.double(), t)) for each, (x, t) in zip(models, map(batch, range(RANKS)), strict=True)
+    ]
+    for loss in losses:
+        loss.backward()
+    with torch.no_grad():
+        for parameters in zip(*(each.parameters() for each in models), strict=True):
+            parameters[0].sub_(0.5 * torch.stack([p.grad for p in parameters if p.grad is not None]).mean(0))
+    return models[0].state_dict(), losses
+
+
+@pytest.mark.parametrize("stage", ["step", "lowered", "fused", "kernel", "plan"])
+def test_every_stage_trains_on_the_mean_of_all_ranks(stages: Snapshots, stage: str) -> None:
+    state, losses = in_torch()
+    text, given = stages.text(stage) + "\n", [values(rank) for rank in range(RANKS)]
+    made = run_ranks(RANKS, lambda rank: run_text(text, given[rank]))
+    for rank, found in enumerate(made):
+        torch.testing.assert_close(found["loss"].double(), losses[rank].detach(), rtol=1e-6, atol=1e-6)
+        for name, wanted in state.items():
+            torch.testing.assert_close(found[name].double(), wanted.double(), rtol=1e-5, atol=1e-6)
+            assert torch.equal(found[name], made[0][name])
+
+
+@pytest.mark.parametrize("stage", ["step", "kernel", "plan"])
+def test_a_bad_label_on_one_rank_is_the_status_of_all(stages: Snapshots, stage: str) -> None:
+    text, given = stages.text(stage) + "\n", [values(rank, {1: 7, 2: -3}.get(rank)) for rank in range(RANKS)]
+    made = run_ranks(RANKS, lambda rank: run_text(text, given[rank]))
+    for found in made:
+        if stage == "plan":  # which updates nothing then
+            for name, before in model().state_dict().items():
+                assert torch.equal(found[name], before)
+        else:  # the code of the check, and for rank 1 once that of the vote
+            assert found[STATUS].tolist() == [1 + 1 * 2, 2, 7]
+
+
+def test_parts_go_to_their_ranks() -> None:
+    def rows(rank: int) -> Any:
+        given = np.arange(RANKS * 2, dtype=np.int64).reshape(RANKS, 2) + 100 * rank
+        return exchanged("all_to_all", "dp", RANKS, given, (RANKS, 2)), exchanged(
+            "all_gather", "dp", RANKS, given[0], (RANKS, 2)
+        )
+
+    for rank, (parts, whole) in enumerate(run_ranks(RANKS, rows)):
+        assert parts.tolist() == [
+            [100 * other + 2 * rank, 100 * other + 2 * rank + 1] for other in range(RANKS)
+        ]
+        assert whole.tolist() == [[0, 1], [100, 101], [200, 201]]
+
+
+def test_ranks_at_different_collectives_are_refused() -> None:
+    def other_sizes(rank: int) -> Any:
+        return exchanged("all_gather", "dp", 2, np.zeros(2 + rank), (2, 2 + rank))
+
+    with pytest.raises(
+        RankError, match=r"rank \d is at all_gather of (16|24) bytes, rank \d at all_gather of"
+    ):
+        run_ranks(2, other_sizes)
+
+    def one_fails(rank: int) -> Any:
+        if rank == 1:
+            raise ZeroDivisionError
+        return exchanged("all_gather", "dp", 2, np.zeros(2), (2, 2))
+
+    with pytest.raises(ZeroDivisionError):
+        run_ranks(2, one_fails)
+
+
+def test_a_group_that_is_not_here_is_refused() -> None:
+    with pytest.raises(
+        RankError, match="exchanges with 2 ranks of the group 'dp', and no such group is here"
+    ):
+        exchanged("all_gather", "dp", 2, np.zeros(2), (2, 2))
+    with pytest.raises(RankError, match="has 2 ranks, the step was made for 3"):
+        run_ranks(2, lambda rank: group_named("dp", 3))
+
+
+def test_a_kernel_without_ranks_says_so() -> None:
+    x = torch.arange(3.0)
+    with pytest.raises(StateError, match="no such group is here"):
+        op_call(OpKind.AllGather, {"x": x}, {"y": torch.empty(2, 3)}, {"group": "dp", "ranks": 2})

@@ -1,0 +1,110 @@
+"""Steps of several processes: torch's DistributedDataParallel, the bits of micro-batches, and one transaction for all ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import Ended, run_ranks_of
+from torch import nn
+
+from aicf_mlir import BindError, compile_train_step
+
+SKIPPED = "The step was skipped whole"
+NOTHING = "No rank has changed anything"
+
+
+def found_by(program: str, count: int, folder: Path) -> list[Any]:
+    """What each rank has found; all end well."""
+    ended = run_ranks_of(program, count, folder)
+    for each in ended:
+        assert each.status == 0, each.errors
+    return [each.found for each in ended]
+
+
+def test_two_ranks_train_as_with_distributed_data_parallel(tmp_path: Path) -> None:
+    ranks = found_by("training", 2, tmp_path)
+    for name in ("mesh", "wrapped"):
+        assert ranks[0][name]["digest"] == ranks[1][name]["digest"]
+        for rank in ranks:
+            assert rank[name]["losses"] < 2e-6
+            assert rank[name]["parameters"] < 2e-6
+            assert rank[name]["buffers"] < 2e-6
+
+
+def test_three_ranks_have_the_bits_of_three_micro_batches(tmp_path: Path) -> None:
+    ranks = found_by("as_micro_batches", 3, tmp_path)
+    for name, (bits, alone) in ranks[0].items():
+        assert bits == alone, name
+        assert [rank[name][0] for rank in ranks] == [bits] * 3, name
+
+
+def test_a_fault_on_one_rank_changes_nothing_on_any(tmp_path: Path) -> None:
+    ranks = found_by("faults", 3, tmp_path)
+    wanted: dict[str, dict[int | None, str]] = {
+        "label": {None: "OutOfRangeError: step: rank 1: "},
+        "nan": {None: "NonFiniteError: step: rank "},
+        "shape": {
+            0: "BindError: step: no shape group",
+            None: "RankError: step: rank 0 cannot go on: BindError: step: no",
+        },
+        "other plan": {None: "RankError: step: the ranks differ: rank 0 has plan 1 of"},
+        "guard": {1: "GuardError: ", None: "RankError: step: rank 1 cannot go on: GuardError: "},
+        "replay of a bad label": {None: "OutOfRangeError: step: rank 1: "},
+        "another call": {
+            None: "RankError: step: the ranks differ: rank 0 calls replay(2), rank 1 calls replay(3)"
+        },
+        "recompile": {
+            None: "RankError: step: the ranks differ: rank 0 calls train_step, rank 1 calls train_step, rank 2 calls"
+        },
+    }
+    for name, texts in wanted.items():
+        for rank, found in enumerate(ranks):
+            told = found[name]["told"]
+            assert told.startswith(texts.get(rank, texts[None])), (name, rank, told)
+            assert "OutOfRange" not in texts[None] or "Target 99 is out of bounds" in told
+            assert SKIPPED in told or NOTHING in told or rank in texts, (name, rank, told)
+            assert found[name]["same"], (name, rank)
+    for name, case in ranks[0].items():
+        if isinstance(case, dict):  # afterwards all go on, with the same parameters
+            assert {found[name]["again"] for found in ranks} == {"nothing"}, name
+            assert {found[name]["digest"] for found in ranks} == {case["digest"]}, name
+    assert [found["interrupt"]["told"] for found in ranks] == [
+        "nothing",
+        "InterruptedError: after the step",
+        "nothing",
+    ]
+    assert all("the ranks differ" in found["other model"] for found in ranks)
+    assert ranks[0]["refused loss"].startswith("TraceError")
+    for found in ranks[1:]:
+        assert "RankError: step: rank 0 cannot go on: TraceError" in found["refused loss"]
+
+
+def test_a_rank_that_is_killed_ends_the_others_between_two_steps(tmp_path: Path) -> None:
+    ended: list[Ended] = run_ranks_of("killed", 3, tmp_path)
+    assert ended[1].status == -9
+    first, last = ended[0].found, ended[2].found
+    for found in (first, last):
+        assert found["told"].startswith("RankError: step: rank "), found
+        assert "has lost another rank" in found["told"]
+        assert found["afterwards"].startswith("RankError: step: rank ")
+        assert found["finite"]
+    assert first["digest"] == last["digest"]
+
+
+def test_all_ranks_go_on_from_the_file_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AICF_TEST_FOLDER", str(tmp_path))
+    ranks = found_by("resumed", 2, tmp_path)
+    assert ranks[0]["first"] != ranks[1]["first"]  # one batch and one seed, and other numbers
+    assert all(rank["equal"] for rank in ranks)
+    assert ranks[0]["missing"].startswith("RankError: step: rank 1 cannot go on: CheckpointError")
+    assert ranks[1]["missing"].startswith("CheckpointError")
+
+
+def test_a_mesh_needs_a_process_group() -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(BindError, match="has no process group yet"):
+        compile_train_step(model, optimizer, B=4, D=2, mesh="dp")  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,270 @@
+"""What the ranks of a group do in tests: each function gets its rank and their number, and returns what it has found."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from aicf_mlir import compile_train_step
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def model(features: int = 24) -> nn.Module:
+    """With running statistics; the layer before them has no bias, whose gradient would be rounding alone."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(8, features, bias=False), nn.BatchNorm1d(features), nn.Tanh(), nn.Linear(features, 5)
+    )
+
+
+def plain() -> nn.Module:
+    """Without running statistics."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 24), nn.GELU(), nn.Linear(24, 5))
+
+
+def loss_of(module: nn.Module, batch: Batch) -> torch.Tensor:
+    """The loss of a batch."""
+    x, t = batch
+    return nn.functional.cross_entropy(module(x), t)
+
+
+def batch(step: int, rank: int, rows: int = 16) -> Batch:
+    """The batch of a rank in a step."""
+    draw = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(rows, 8, generator=draw), torch.randint(0, 5, (rows,), generator=draw)
+
+
+def adam(module: nn.Module) -> torch.optim.Optimizer:
+    """An optimizer whose epsilon does not make rounding large."""
+    return torch.optim.AdamW(module.parameters(), lr=1e-2, eps=1e-3)
+
+
+def digest(module: nn.Module) -> str:
+    """The bits of all tensors of a module."""
+    sha = hashlib.sha256()
+    for tensor in module.state_dict().values():
+        sha.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()[:16]
+
+
+def furthest(ours: nn.Module, theirs: nn.Module, *, but: str = "none") -> float:
+    """The largest difference of two state dicts."""
+    pairs = zip(ours.state_dict().items(), theirs.state_dict().values(), strict=True)
+    return max(float((a.double() - b.double()).abs().max()) for (name, a), b in pairs if but not in name)
+
+
+def training(rank: int, count: int) -> dict[str, Any]:
+    """Beside DistributedDataParallel, wrapped in it and with a mesh; the ranks begin with other weights."""
+    found: dict[str, Any] = {}
+    for name in ("mesh", "wrapped"):
+        ours, theirs = model(), DistributedDataParallel(model())
+        if rank:
+            with torch.no_grad():
+                ours[0].weight.add_(1.0)
+        given = DistributedDataParallel(ours) if name == "wrapped" else ours
+        options: dict[str, Any] = {} if name == "wrapped" else {"mesh": dist.group.WORLD}
+        optimizer, other = adam(ours), adam(theirs)
+        step = compile_train_step(
+            given,
+            optimizer,
+            loss_fn=loss_of,
+            example=batch(0, rank),
+            clip_grad_norm=0.5,
+            check_finite=True,
+            **options,
+        )
+        losses = []
+        for number in range(12):
+            mine = batch(number, rank)
+            if number == 5:
+                step.capture(mine)
+            loss = step.train_step(mine) if number < 5 else step.replay(1, inputs=mine)
+            other.zero_grad()
+            wanted = loss_of(theirs, mine)
+            wanted.backward()
+            nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+            other.step()
+            losses.append(abs(float(loss) - float(wanted.detach())))
+        found[name] = {
+            "losses": max(losses),
+            "parameters": furthest(ours, theirs.module, but="running"),
+            "digest": digest(ours),
+            "buffers": furthest(ours, theirs.module) if rank == 0 else 0.0,
+        }
+    return found
+
+
+def as_micro_batches(rank: int, count: int) -> dict[str, Any]:
+    """The bits of so many micro-batches in one process."""
+    found: dict[str, Any] = {}
+    cases: dict[str, dict[str, Any]] = {
+        "f32": {},
+        "bf16": {"precision": "bf16"},
+        "clipped": {"clip_grad_norm": 0.1},
+        "averaged": {"ema": 0.9},
+        "accumulated": {"accumulate": 2},
+    }
+    for name, options in cases.items():
+        ours = plain()
+        parts = options.get("accumulate", 1)
+        step = compile_train_step(
+            ours, adam(ours), loss_fn=loss_of, example=batch(0, rank), mesh=dist.group.WORLD, **options
+        )
+        for number in range(6):
+            mine = [batch(10 * number + part, rank) for part in range(parts)]
+            step.train_step(mine if "accumulate" in options else mine[0])
+        bits = digest(ours)
+        alone = plain()
+        if rank == 0 and "accumulate" not in options:
+            whole = compile_train_step(
+                alone, adam(alone), loss_fn=loss_of, example=batch(0, 0), **{**options, "accumulate": count}
+            )
+            for number in range(6):
+                whole.train_step([batch(10 * number, other) for other in range(count)])
+            found[name] = [bits, digest(alone)]
+        else:
+            found[name] = [bits, bits]
+    return found
+
+
+def resumed(rank: int, count: int) -> dict[str, Any]:
+    """A step with dropout, saved by rank 0 and loaded by all; each rank draws numbers of its own."""
+    folder = os.environ["AICF_TEST_FOLDER"]
+
+    def built() -> tuple[nn.Module, Any]:
+        ours = nn.Sequential(plain(), nn.Dropout(0.5))
+        options: dict[str, Any] = {
+            "loss_fn": loss_of,
+            "example": batch(0, rank),
+            "mesh": dist.group.WORLD,
+            "seed": 3,
+        }
+        return ours, compile_train_step(ours, adam(ours), **options)
+
+    ours, step = built()
+    same = (torch.ones(16, 8), torch.zeros(16, dtype=torch.int64))
+    first = float(step.train_step(same))
+    step.save(f"{folder}/{rank}.ckpt")
+    dist.barrier()
+    wanted = [float(step.train_step(batch(number, rank))) for number in range(3)]
+    bits = digest(ours)
+    again, other = built()
+    other.load(f"{folder}/0.ckpt")
+    found = [float(other.train_step(batch(number, rank))) for number in range(3)]
+    more = _told(lambda: other.load(f"{folder}/{'none' if rank == 1 else rank}.ckpt"))
+    return {"first": first, "equal": found == wanted and digest(again) == bits, "missing": more}
+
+
+def _told(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001  (it is what is looked at)
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def faults(rank: int, count: int) -> dict[str, Any]:
+    """One rank fails, each time another way; then all go on."""
+    ours = plain()
+    optimizer = adam(ours)
+    step = compile_train_step(
+        ours,
+        optimizer,
+        loss_fn=loss_of,
+        example=[batch(0, rank), batch(0, rank, 7)],
+        mesh=dist.group.WORLD,
+        check_finite=True,
+    )
+    step.train_step(batch(0, rank))
+    found: dict[str, Any] = {}
+
+    def case(name: str, call: Callable[[], object], *, undo: Callable[[], object] = lambda: None) -> None:
+        before = digest(ours)
+        told = _told(call)
+        same = digest(ours) == before
+        undo()
+        again = _told(lambda: step.train_step(batch(1, rank)))
+        found[name] = {"told": told, "same": same, "again": again, "digest": digest(ours)}
+
+    x, t = batch(2, rank)
+    label = t.clone()
+    label[3] = 99
+    huge = x.clone()
+    huge[2, 1] = torch.nan
+    case("label", lambda: step.train_step((x, label if rank == 1 else t)))
+    case("nan", lambda: step.train_step((huge if rank == 2 else x, t)))
+    case("shape", lambda: step.train_step(batch(2, rank, 9 if rank == 0 else 16)))
+    case("other plan", lambda: step.train_step(batch(2, rank, 7 if rank == 0 else 16)))
+    if rank == 1:
+        ours[1].approximate = "tanh"
+    case("guard", lambda: step.train_step((x, t)), undo=lambda: setattr(ours[1], "approximate", "none"))
+    step.capture((x, t))
+    case("replay of a bad label", lambda: step.replay(3, inputs=(x, label if rank == 1 else t)))
+    case("another call", lambda: step.replay(2 if rank == 0 else 3))
+    case("interrupt", lambda: _interrupted(step, (x, t), rank == 1))
+    case("recompile", lambda: step.recompile() if rank == 2 else step.train_step((x, t)))
+    other = model(24 if rank != 1 else 25)
+    found["other model"] = _told(
+        lambda: compile_train_step(
+            other, adam(other), loss_fn=loss_of, example=batch(0, rank), mesh=dist.group.WORLD
+        )
+    )
+    found["refused loss"] = _told(
+        lambda: compile_train_step(
+            ours,
+            optimizer,
+            loss_fn=loss_of if rank != 0 else lambda module, batch: float(module(batch[0]).sum()),
+            example=batch(0, rank),
+            mesh=dist.group.WORLD,
+        )
+    )
+    return found
+
+
+def _interrupted(step: Any, given: Batch, is_mine: bool) -> None:
+    """A step that a signal comes to while it waits for the other ranks."""
+    if is_mine:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        time.sleep(1.0)
+    try:
+        step.train_step(given)
+    except KeyboardInterrupt:
+        raise InterruptedError("after the step") from None
+
+
+def killed(rank: int, count: int) -> dict[str, Any]:
+    """One rank ends while all replay."""
+    ours = plain()
+    step = compile_train_step(
+        ours, adam(ours), loss_fn=loss_of, example=batch(0, rank), mesh=dist.group.WORLD
+    )
+    step.train_step(batch(0, rank))
+    step.capture(batch(0, rank))
+    if rank == 1:
+        threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    done, told = 0, ""
+    while not told and done < 1_000_000:
+        told = _told(partial(step.replay, 5, batch(done, rank)))
+        told = "" if told == "nothing" else told
+        done += 1
+    afterwards = _told(lambda: step.train_step(batch(0, rank)))
+    return {
+        "told": told,
+        "digest": digest(ours),
+        "afterwards": afterwards,
+        "finite": furthest(ours, ours) == 0.0,
+    }

@@ -59,7 +59,7 @@ def registered_for(definition: Any) -> Iterator[Read]:
 
 
 def applied(definition: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the results of an op. Raises TraceError, with its name, if its body cannot be traced."""
+    """Return the results of an op. Raises TraceError, with its name, if its body cannot be traced, and what the body raises."""
     op = _Op(definition, *_arguments(definition, args, kwargs))
     flat, op.operands = tree.tree_flatten(op.args, is_leaf=is_leaf)
     parts: tuple[Any, ...] = (op.forward, op.setup_context, op.backward)
@@ -148,9 +148,8 @@ class _Op:
                 stack.enter_context(torch.autocast(str(device), enabled=False))
             try:
                 return body(*args, **self.keywords)
-            except Exception as error:
-                what = error.reason if isinstance(error, TraceError) else f"{type(error).__name__}: {error}"
+            except TraceError as error:
                 raise trace_error(
-                    f"the custom op {self.definition._qualname!r}{quoted(location)} cannot be traced: {what}",
+                    f"the custom op {self.definition._qualname!r}{quoted(location)} cannot be traced: {error.reason}",
                     source.of_traceback(error.__traceback__) or location,
                 ) from error

@@ -73,6 +73,17 @@ def in_numpy(x: Tensor) -> Tensor:
     return torch.from_numpy(x.detach().numpy().copy())
 
 
+@custom_op("aicf_test::narrow", mutates_args=())
+def narrow(x: Tensor, most: int) -> Tensor:
+    if x.shape[1] > most:
+        raise ValueError(f"at most {most} columns")
+    return x * 2
+
+
+RAISED_AT = cast(Any, narrow)._init_fn.__code__.co_firstlineno + 3
+"""The line of its error."""
+
+
 def register(op: Any, backward: Op | None, setup: Op | None, fake: Op = torch.empty_like) -> None:
     op.register_fake(fake)
     if backward is not None:
@@ -88,6 +99,7 @@ register(
 )
 register(mixed, of_lists, keep_of_lists, lambda xs, weights, *, scale=2.0: [torch.empty_like(xs[0])] * 2)
 register(plain, None, None)
+register(narrow, lambda ctx, gradient: (gradient * 2, None), None, lambda x, most: torch.empty_like(x))
 register(in_numpy, lambda ctx, gradient: gradient, lambda ctx, inputs, output: None)
 
 LIBRARY = Library("aicf_test_low", "DEF")
@@ -112,6 +124,14 @@ def shifted(m: Any, x: Tensor, h: Tensor) -> Tensor:
     return h * y
 
 
+def narrow_or_not(m: Any, x: Tensor, h: Tensor) -> Tensor:
+    """Whoever calls an op catches what its body raises."""
+    try:
+        return narrow(h, 1)
+    except ValueError:
+        return narrow(h, 100) + 1
+
+
 BODIES: dict[str, Body] = {
     "an op": lambda m, x, h: m.two(swish(h, beta=0.7)),
     "of data": lambda m, x, h: h * swish(x),
@@ -122,6 +142,7 @@ BODIES: dict[str, Body] = {
     "lists": lambda m, x, h: (y := mixed([h, x, m.two(h)], [1.0, 2.0, 3.0], scale=1.5))[0] * y[1],
     "without a gradient": lambda m, x, h: h * plain(x) + plain(h.detach()),
     "changes an operand": shifted,
+    "raises an error": narrow_or_not,
     "gradients of gradients": lambda m, x, h: differentiated(x, h),
 }
 
@@ -196,6 +217,10 @@ REFUSED: dict[str, tuple[Body, str]] = {
     "no gradient": (
         lambda m, x, h: plain(h),
         "'aicf_test::plain' cannot be traced: RuntimeError: .* no autograd formula was registered",
+    ),
+    "an error in the body": (
+        lambda m, x, h: narrow(h, 1),
+        rf"^{__file__}:{RAISED_AT}: ValueError: at most 1 columns$",
     ),
     "another library": (
         lambda m, x, h: torch.ops.aicf_test_low.low(h),

@@ -7,6 +7,7 @@ each row, so that one gradient has all rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map
 
+from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend.batched import (
     FUNCTORCH,
     MOST_ROWS,
@@ -38,6 +40,7 @@ from aicf_mlir.frontend.markers import GRADIENT, GRADIENT_ROWS, LEAF
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.source import of_stack_trace, quoted, trace_error
+from aicf_mlir.frontend.torch_errors import explained
 from aicf_mlir.frontend.types import has_numbers
 
 FEW = 16
@@ -50,13 +53,16 @@ aten: Any = torch.ops.aten
 RULES: Mapping[Any, Any] = import_module("torch._decomp").decomposition_table
 """Torch's rules that write an op as others."""
 
+NO_RULE = re.compile(r"hit the vmap fallback|[Bb]atching rule not implemented|^vmap: ")
+"""The messages of torch's errors for an op that has no rule for vmap, or none for these arguments."""
+
 CUTS = (CUT, LEAF, aten.detach.default)
 """Ops that no gradient flows through."""
 
 
 def with_rows(program: ExportedProgram) -> None:
     """Replace the gradients of rows in a functional graph, in place. Raises TraceError if there are too many to be written
-    one after the other, and an op between has no form for all rows.
+    one after the other, and an op between has no form for all rows; and for what else torch cannot trace.
     """
     graph = program.graph
     for node in graph.find_nodes(op="call_function", target=GRADIENT_ROWS):
@@ -94,19 +100,27 @@ class _Rows:
 
     def replace(self) -> None:
         """Write the gradients in front of the op, and let its readers read them."""
-        written = self.order[-1]
         with self.graph.inserting_before(self.op):
             try:
-                found = self._one_by_one() if self.rows <= FEW else self._together()
-            except (Refused, RuntimeError, NotImplementedError) as error:
-                self._expect_few(str(error).strip().split("\n")[0])
-                while (left := self.op.prev) is not written:
-                    self.graph.erase_node(left)
-                self._begin()
-                found = self._one_by_one()
+                found = self._one_by_one() if self.rows <= FEW else self._together_if_possible()
+            except AicfError:
+                raise
+            except Exception as error:
+                raise explained(error, of_stack_trace(self.op.meta.get("stack_trace"))) from error
         for part in list(self.op.users):
             part.replace_all_uses_with(self.writer.node(found[cast(int, part.args[1])]))
             self.graph.erase_node(part)
+
+    def _together_if_possible(self) -> list[torch.Tensor]:
+        """Return all rows together; if an op has no form for that, one by one."""
+        try:
+            return self._together()
+        except Refused as error:
+            self._expect_few(str(error))
+        while self.op.prev is not self.order[-1]:
+            self.graph.erase_node(self.op.prev)
+        self._begin()
+        return self._one_by_one()
 
     def _expect_few(self, why: str) -> None:
         if self.rows > MOST_ROWS:
@@ -133,7 +147,7 @@ class _Rows:
         def of_row(*seeds: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return self._gradients(self.outputs, seeds, self.wrt, self.create_graph, {})
 
-        with quiet(), levels_restored(), without_loops(), self.writer.writing():
+        with refusing(), quiet(), levels_restored(), without_loops(), self.writer.writing():
             return list(torch.vmap(of_row)(*map(self.writer.like, self.seeds)))
 
     def _gradients(
@@ -240,8 +254,9 @@ def by_rule(op: Any, args: Any, kwargs: Any, rows: int) -> Any:
     op for each row.
     """
     try:
-        return INSTEAD.get(op, op)(*args, **kwargs)
-    except RuntimeError:
+        with refusing():
+            return INSTEAD.get(op, op)(*args, **kwargs)
+    except Refused:
         if (rule := RULES.get(op)) is not None:
             return rule(*args, **kwargs)
         if rows > MOST_ROWS:
@@ -262,6 +277,17 @@ def row_of(row: int, value: Any) -> Any:
 def stacked(rows: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the tensor with these rows, inside of vmap."""
     return PREDISPATCH._add_batch_dim(torch.stack(list(rows)), 0, FUNCTORCH.maybe_current_level())
+
+
+@contextmanager
+def refusing() -> Generator[None]:
+    """Raise Refused for an op that torch has no rule for."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not NO_RULE.search(str(error)):
+            raise
+        raise Refused(str(error).split("\n")[0]) from error
 
 
 @contextmanager

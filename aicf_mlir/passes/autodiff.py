@@ -214,6 +214,8 @@ class Backward:
     end: Operation
     active: set[SSAValue]
     cotangents: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    parts: dict[SSAValue, nn.DisjointParts] = field(default_factory=dict[SSAValue, nn.DisjointParts])
+    """Cotangents that are sums of parts, and not written yet; `cotangents` has the first of each."""
     emitted: list[Operation] = field(default_factory=list[Operation])
 
     def run(
@@ -229,6 +231,8 @@ class Backward:
                     self.add(output, seeds[number], builder)
                 self.locate(output.owner if isinstance(output.owner, Operation) else self.end, since=0)
         self.walk(forward, builder)
+        for value in list(self.parts):
+            self.cotangent(value, builder)
 
     def walk(self, forward: Sequence[Operation], builder: Builder) -> None:
         """Pass the cotangents of the results of these ops on, from the last op to the first."""
@@ -258,6 +262,7 @@ class Backward:
         self.active |= values_depending_on([value for value in op.operands if value in self.active], made)
         for result, value in zip(op.results, values, strict=True):
             if result in self.cotangents:
+                self.cotangent(result, self.builder())
                 self.add(value, self.cotangents.pop(result), self.builder())
             value.name_hint = value.name_hint or result.name_hint
         name_after_op(made)
@@ -285,7 +290,7 @@ class Backward:
                 op, f"'{op.name}' is on the way from a parameter to the loss but has no gradient: {reason}"
             )
         if isinstance(op, DifferentiableInPartsInterface):
-            gradients = op.vjp_in_parts(builder, [self.cotangents.get(result) for result in op.results])
+            gradients = op.vjp_in_parts(builder, [self.cotangent(result, builder) for result in op.results])
         else:
             gradients = op.vjp(builder, [self.arriving(result, builder) for result in op.results])
         for operand, cotangent in zip(op.operands, gradients, strict=True):
@@ -295,12 +300,25 @@ class Backward:
     def add(self, value: SSAValue, cotangent: SSAValue, builder: Builder) -> None:
         """Add one more part of the cotangent of `value`."""
         if (partial := self.cotangents.get(value)) is not None:
-            cotangent = nn.sum_of_parts(builder, partial, cotangent)
+            parts = self.parts.get(value)
+            if parts is None and isinstance(partial.owner, nn.ConcatOp):
+                parts = nn.DisjointParts(partial.owner)
+            if parts is not None and parts.add(cotangent):
+                self.parts[value] = parts
+                return
+            partial = self.cotangent(value, builder) or partial
+            cotangent = builder.insert(nn.AddOp(partial, cotangent)).result
         self.cotangents[value] = cotangent
+
+    def cotangent(self, value: SSAValue, builder: Builder) -> SSAValue | None:
+        """The cotangent of `value`, if the outputs depend on it."""
+        if (parts := self.parts.pop(value, None)) is not None:
+            self.cotangents[value] = parts.write(builder)
+        return self.cotangents.get(value)
 
     def arriving(self, result: SSAValue, builder: Builder) -> SSAValue:
         """The cotangent of `result`; zero where the loss does not depend on it."""
-        if (cotangent := self.cotangents.get(result)) is not None:
+        if (cotangent := self.cotangent(result, builder)) is not None:
             return cotangent
         return builder.insert(nn.ConstantOp(0.0, tensor_type(result))).result
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, i64
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, var_operand_def, var_result_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import Canonicalized, NNOp, ValueOp
-from aicf_mlir.dialects.nn.pointwise import AddOp
 from aicf_mlir.dialects.nn.shape import ConstantOp
 from aicf_mlir.ir.expect import Value, expect_rank, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, DifferentiableInterface
@@ -19,7 +19,7 @@ from aicf_mlir.ir.layouts import Layout, dense_strides
 from aicf_mlir.ir.properties import ints_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
-__all__ = ["ConcatOp", "SplitOp", "sum_of_parts"]
+__all__ = ["ConcatOp", "DisjointParts", "SplitOp"]
 
 
 def layouts_along(shape: Sequence[int], dim: int, sizes: Sequence[int]) -> Iterator[Layout]:
@@ -143,26 +143,71 @@ def concat_type(inputs: Sequence[Value], dim: int) -> AnyTensor:
     return with_shape(inputs[0], (*shape[:dim], size, *shape[dim + 1 :]))
 
 
-def sum_of_parts(builder: Builder, left: SSAValue, right: SSAValue) -> SSAValue:
-    """The sum of two gradients of one value: joined where each has zeros where the other has parts, as those of slices have.
+class DisjointParts:
+    """A sum of gradients of one value: each has parts along a dimension, and zeros where another has a part, as those of slices.
 
-    So the gradients of all steps of a sequence are written once each, and not as often as there are steps. The sign of a zero may
-    be another than that of the sum.
+    It is written once, as the parts one after the other: the gradients of all steps of a sequence are not added as often as there
+    are steps. The sign of a zero may be another than that of the sum.
     """
-    a, b = left.owner, right.owner
-    if not isinstance(a, ConcatOp) or not isinstance(b, ConcatOp) or a.dim != b.dim:
-        return builder.insert(AddOp(left, right)).result
-    dim = a.dim.value.data
-    found = sorted((*_parts(a), *_parts(b)), key=lambda each: each[0])
-    ends = [0, *(start + shape_of(part)[dim] for start, part in found)]
-    starts = [*(start for start, _ in found), shape_of(left)[dim]]
-    if not found or any(start < end for start, end in zip(starts, ends, strict=True)):
-        return builder.insert(AddOp(left, right)).result
-    inputs: list[SSAValue] = []
-    for (_, part), start, end in zip(found, starts, ends, strict=False):
-        inputs += [*_zeros(builder, part, dim, start - end), part]
-    inputs += _zeros(builder, left, dim, starts[-1] - ends[-1])
-    return builder.insert(ConcatOp(inputs, dim)).result
+
+    def __init__(self, gradient: ConcatOp):
+        self.last = gradient
+        """The one that was added last."""
+        self._found = list(_parts(gradient))
+        """The parts with the places where they start, in order."""
+
+    @property
+    def _dim(self) -> int:
+        return self.last.dim.value.data
+
+    def add(self, gradient: SSAValue) -> bool:
+        """Add a gradient and return True; return False, and change nothing, if a part of it meets another, or there is none."""
+        op = gradient.owner
+        if not isinstance(op, ConcatOp) or op.dim != self.last.dim:
+            return False
+        added = list(_parts(op))
+        if not (added or self._found) or not all(self._is_free(*each) for each in added):
+            return False
+        for each in added:
+            insort(self._found, each, key=_start)
+        self.last = op
+        return True
+
+    def _is_free(self, start: int, part: SSAValue) -> bool:
+        at = bisect_left(self._found, start, key=_start)
+        end = start + shape_of(part)[self._dim]
+        return (at == 0 or self._end(at - 1) <= start) and (
+            at == len(self._found) or end <= _start(self._found[at])
+        )
+
+    def _end(self, number: int) -> int:
+        start, part = self._found[number]
+        return start + shape_of(part)[self._dim]
+
+    def write(self, builder: Builder) -> SSAValue:
+        """Write the sum, at the location of the gradient that was added last."""
+        inputs, end, made = list[SSAValue](), 0, list[Operation]()
+        for number, (start, part) in enumerate(self._found):
+            inputs += [*self._zeros(start - end, made), part]
+            end = self._end(number)
+        inputs += self._zeros(shape_of(self.last.result)[self._dim] - end, made)
+        made.append(ConcatOp(inputs, self._dim))
+        for op in made:
+            op.location = self.last.location
+            builder.insert(op)
+        return made[-1].results[0]
+
+    def _zeros(self, size: int, made: list[Operation]) -> list[SSAValue]:
+        """Zeros for a gap of this size, if there is one."""
+        shape, dim = shape_of(self.last.result), self._dim
+        if not size:
+            return []
+        made.append(ConstantOp(0.0, with_shape(self.last.result, (*shape[:dim], size, *shape[dim + 1 :]))))
+        return [made[-1].results[0]]
+
+
+def _start(each: tuple[int, SSAValue]) -> int:
+    return each[0]
 
 
 def _parts(op: ConcatOp) -> Iterator[tuple[int, SSAValue]]:
@@ -174,10 +219,3 @@ def _parts(op: ConcatOp) -> Iterator[tuple[int, SSAValue]]:
         if size and not zero:
             yield start, part
         start += size
-
-
-def _zeros(builder: Builder, like: SSAValue, dim: int, size: int) -> list[SSAValue]:
-    """Zeros for a gap of this size, if there is one."""
-    shape = shape_of(like)
-    type_ = with_shape(like, (*shape[:dim], size, *shape[dim + 1 :]))
-    return [builder.insert(ConstantOp(0.0, type_)).result] if size else []

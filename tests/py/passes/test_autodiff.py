@@ -15,8 +15,10 @@ from samples.sample import classes, normal, parse_type
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, StringAttr
 from xdsl.ir import Operation
 
+from aicf_mlir.dialects import nn
 from aicf_mlir.interpreters.numerics import Array
-from aicf_mlir.ir.signature import argument_labels, result_labels
+from aicf_mlir.ir.signature import argument_labels, result_labels, return_op
+from aicf_mlir.passes.autodiff import Backward, values_depending_on
 from aicf_mlir.text.parsing import parse_module
 
 
@@ -196,3 +198,35 @@ def test_every_emitted_op_has_the_location_of_its_forward_op() -> None:
 def line_of(op: Operation) -> int:
     assert isinstance(op.location, FileLineColLoc)
     return op.location.line.data
+
+
+@pytest.mark.parametrize("count", [64, 256])
+def test_gradients_of_slices_are_as_many_as_slices(count: int) -> None:
+    """Those of all steps of a sequence are put together once: what is written does not grow with the square of the steps."""
+    lines, total = list[str](), "%z"
+    for t in range(count):
+        sizes = [t, 1, count - t - 1]
+        types = ", ".join(f"tensor<{size}xf64>" for size in sizes)
+        lines += [
+            f"%a{t}, %p{t}, %c{t} = nn.split %x {{dim = 0, sizes = array<i64: {str(sizes)[1:-1]}>}} : (tensor<{count}xf64>)"
+            f" -> ({types})",
+            f"%m{t} = nn.mul %p{t}, %p{t} : tensor<1xf64>",
+            f"%s{t} = nn.add {total}, %m{t} : tensor<1xf64>",
+        ]
+        total = f"%s{t}"
+    module = parse_module(
+        f"""func.func @step(%x: tensor<{count}xf64> {{aicf.role = "param", aicf.name = "x"}}) -> (tensor<f64> {{{LOSS}}}) {{
+%z = nn.constant {{value = 0.0}} : tensor<1xf64>
+{chr(10).join(lines)}
+%loss = nn.sum {total} {{dims = array<i64: 0>}} : (tensor<1xf64>) -> tensor<f64>
+func.return %loss : tensor<f64>
+}}"""
+    )
+    function = step_function(module)
+    end = return_op(function)
+    forward = [op for op in function.body.block.ops if op is not end]
+    backward = Backward(end, values_depending_on(function.args, forward))
+    backward.run(forward, end.operands, None)
+    assert sum(len(op.operands) for op in backward.emitted) < 12 * count
+    (gradient,) = (backward.cotangents[each] for each in function.args)
+    assert isinstance(gradient.owner, nn.ConcatOp) and len(gradient.owner.inputs) == count

@@ -113,7 +113,7 @@ class FusePass(ModulePass):
                 if self.target != "cpu" and add_columns_first(function, bodies):
                     fuse_loops(function, bodies, last=True)
                 fuse_updates(function)
-                fuse_checks(function)
+                fuse_checks(function, SMALL if self.target == "cpu" else SMALL_ON_GPU)
                 if self.target == "cpu":  # where a launch is a call
                     write_short_rows_as_maps(function, bodies)
                     fuse_segments(function, bodies, SMALL)

@@ -1,13 +1,14 @@
 """Launches of one kind whose kernel takes as many tensors as there are: those that need nothing of each other are one launch.
 
 The checks of a step's indices are one, and so are the sums of many embeddings' gradients on a GPU, where a launch on one table
-costs more than its bytes. A merged launch stands at the place of the last one. Nothing of what it reads may stay in memory for
-it alone, except for a few bytes.
+costs more than its bytes. A merged launch stands at the place of the last one. Of what it reads only a few bytes may stay in
+memory for it alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
@@ -26,19 +27,57 @@ NOT_IGNORED = 0
 """An index that is a class: to ignore it changes nothing."""
 
 
-def fuse_checks(function: FuncOp) -> None:
-    """Write checks of indices that follow each other as one: the first target that fails still gives the status."""
-    run: list[kernel.CheckIndexOp] = []
-    for op in [*function.body.block.ops, None]:
+@dataclass
+class Group:
+    """Launches that become one at the place of the last."""
+
+    position: Mapping[Operation, int]
+    most: int
+    """The bytes that may stay in memory for it alone."""
+    members: list[KernelOp] = field(default_factory=list[KernelOp])
+    last_read: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    """The place of the last reader of each value that a member reads."""
+    first_read: int | None = None
+    """The place of the first reader of a result."""
+
+    def is_read_before(self, op: KernelOp) -> bool:
+        """True if `op` or one before it reads a result."""
+        return self.first_read is not None and self.first_read <= self.position[op]
+
+    def keeps_little(self, op: KernelOp) -> bool:
+        """True if only a few bytes stay in memory for the group alone, if it is at the place of `op`."""
+        place = self.position[op]
+        kept = {root for root, last in self.last_read.items() if last < place} - set(roots_of(op))
+        return sum(map(bytes_of, kept)) <= self.most
+
+    def add(self, op: KernelOp) -> None:
+        """Add a launch after the others."""
+        self.members.append(op)
+        for root in roots_of(op):
+            places = [self.position[reader] for reader in readers_of(root)]
+            self.last_read[root] = max(self.position[op], *places)
+        readers = [self.position[reader] for result in op.results for reader in readers_of(result)]
+        if readers:
+            self.first_read = min(readers if self.first_read is None else [self.first_read, *readers])
+
+
+def fuse_checks(function: FuncOp, most: int) -> None:
+    """Write checks of indices that follow each other as one, which keeps at most `most` bytes longer than one by one would: the
+    first target that fails still gives the status.
+    """
+    ops = list(function.body.block.ops)
+    position = {op: at for at, op in enumerate(ops)}
+    runs: list[Group] = []
+    for op in ops:
         if isinstance(op, kernel.CheckIndexOp):
-            if run and not follows(run[-1], op):
-                write_check(run)
-                run = []
-            run.append(op)
-    write_check(run)
+            if not runs or not follows(runs[-1].members[-1], op) or not runs[-1].keeps_little(op):
+                runs.append(Group(position, most))
+            runs[-1].add(op)
+    for run in runs:
+        write_check(run.members)
 
 
-def follows(first: kernel.CheckIndexOp, then: kernel.CheckIndexOp) -> bool:
+def follows(first: KernelOp, then: kernel.CheckIndexOp) -> bool:
     """True if `then` takes the status and the next code of `first`, whose status nothing else reads."""
     (status,) = then.ins["status"]
     (made,) = first.results
@@ -46,7 +85,7 @@ def follows(first: kernel.CheckIndexOp, then: kernel.CheckIndexOp) -> bool:
     return status is made and made.has_one_use() and codes[1] == codes[0] + len(first.ins["target"])
 
 
-def write_check(run: Sequence[kernel.CheckIndexOp]) -> None:
+def write_check(run: Sequence[KernelOp]) -> None:
     """Write one check in the place of the last."""
     if len(run) < 2:
         return
@@ -91,17 +130,18 @@ class ScatterFusion:
 
     def run(self) -> None:
         """Write the launches: each takes what comes until a result of a member is read."""
-        groups: dict[tuple[str, str], list[KernelOp]] = {}
+        groups: dict[tuple[str, str], Group] = {}
         for op in self.ops:
             if not isinstance(op, kernel.ScatterAddOp) or (kind := self.kind_of(op)) is None:
                 continue
-            group = groups.setdefault(kind, [])
-            if group and not self.stands([*group, op]):
-                self.write(group)
-                group.clear()
-            group.append(op)
+            group = groups.get(kind)
+            if group is None or group.is_read_before(op) or not group.keeps_little(op):
+                if group is not None:
+                    self.write(group.members)
+                group = groups[kind] = Group(self.position, self.most)
+            group.add(op)
         for group in groups.values():
-            self.write(group)
+            self.write(group.members)
 
     def kind_of(self, op: KernelOp) -> tuple[str, str] | None:
         """The kernel and the element type; None for a launch that no kernel runs together with others."""
@@ -113,23 +153,6 @@ class ScatterFusion:
         finally:
             twice.erase()
         return (kernels[0], tensor_spec(op.results[0])[0]) if kernels[0] == kernels[1] else None
-
-    def stands(self, group: Sequence[KernelOp]) -> bool:
-        """True if all of `group` may be at the place of the last."""
-        last = group[-1]
-        results = [result for op in group[:-1] for result in op.results]
-        if any(
-            self.position[reader] <= self.position[last]
-            for result in results
-            for reader in readers_of(result)
-        ):
-            return False
-        kept = {root for op in group[:-1] for root in roots_of(op) if not self.is_read_after(root, last)}
-        return sum(bytes_of(root) for root in kept - set(roots_of(last))) <= self.most
-
-    def is_read_after(self, root: SSAValue, op: KernelOp) -> bool:
-        """True if the memory stays for another launch after `op`."""
-        return any(self.position[reader] > self.position[op] for reader in readers_of(root))
 
     def write(self, group: Sequence[KernelOp]) -> None:
         """Write one launch in the place of the last, if there are several."""
@@ -156,8 +179,8 @@ def joined(group: Sequence[KernelOp]) -> KernelOp:
 
 
 def roots_of(op: KernelOp) -> Iterator[SSAValue]:
-    """The values of launches whose memory `op` reads, also by copies that elide-copies may remove."""
-    for value in op.operands:
+    """The values of launches that `op` reads, also by copies that elide-copies may remove; not a status, which it updates."""
+    for value in (each for name, values in op.ins.items() if name != "status" for each in values):
         while is_move(value.owner):
             assert isinstance(value.owner, Operation)
             value = value.owner.operands[0]

@@ -32,6 +32,29 @@ func.func @checks_apart(%s: tensor<3xi64>, %i: tensor<4xi64>) -> (tensor<3xi64>,
 
 // -----
 
+// Targets of 262144 bytes that launches make: on a CPU one of them may stay in memory for the check alone, and not two. The first
+// stays anyway: it is returned.
+// CHECK-LABEL: func.func @large_targets
+// CHECK:         %e = kernel.check_index status(%s) target(%i, %j, %k, %l, %m)
+// CPU-LABEL: func.func @large_targets
+// CPU:         %c = kernel.check_index status(%s) target(%i, %j, %k)
+// CPU:         %e = kernel.check_index status(%c) target(%l, %m)
+func.func @large_targets(%s: tensor<3xi64>, %t: tensor<32768x1xi64>, %p: tensor<6xi64>, %u: tensor<6x1xi64>) -> (tensor<3xi64>, tensor<32768x1xi64>) {
+  %i = kernel.scatter_rows x(%t) index(%p) src(%u) : (tensor<32768x1xi64>, tensor<6xi64>, tensor<6x1xi64>) -> tensor<32768x1xi64>
+  %a = kernel.check_index status(%s) target(%i) {classes = array<i64: 5>, code = 1} : (tensor<3xi64>, tensor<32768x1xi64>) -> tensor<3xi64>
+  %j = kernel.scatter_rows x(%t) index(%p) src(%u) : (tensor<32768x1xi64>, tensor<6xi64>, tensor<6x1xi64>) -> tensor<32768x1xi64>
+  %b = kernel.check_index status(%a) target(%j) {classes = array<i64: 6>, code = 2} : (tensor<3xi64>, tensor<32768x1xi64>) -> tensor<3xi64>
+  %k = kernel.scatter_rows x(%t) index(%p) src(%u) : (tensor<32768x1xi64>, tensor<6xi64>, tensor<6x1xi64>) -> tensor<32768x1xi64>
+  %c = kernel.check_index status(%b) target(%k) {classes = array<i64: 7>, code = 3} : (tensor<3xi64>, tensor<32768x1xi64>) -> tensor<3xi64>
+  %l = kernel.scatter_rows x(%t) index(%p) src(%u) : (tensor<32768x1xi64>, tensor<6xi64>, tensor<6x1xi64>) -> tensor<32768x1xi64>
+  %d = kernel.check_index status(%c) target(%l) {classes = array<i64: 8>, code = 4} : (tensor<3xi64>, tensor<32768x1xi64>) -> tensor<3xi64>
+  %m = kernel.scatter_rows x(%t) index(%p) src(%u) : (tensor<32768x1xi64>, tensor<6xi64>, tensor<6x1xi64>) -> tensor<32768x1xi64>
+  %e = kernel.check_index status(%d) target(%m) {classes = array<i64: 9>, code = 5} : (tensor<3xi64>, tensor<32768x1xi64>) -> tensor<3xi64>
+  func.return %e, %i : tensor<3xi64>, tensor<32768x1xi64>
+}
+
+// -----
+
 // Sums of rows of any sizes, on a GPU; what reads their results comes after.
 // CHECK-LABEL: func.func @sums(
 // CHECK:         %a, %b = kernel.scatter_add x(%x, %y) index(%i, %j) src(%u, %v)

@@ -357,11 +357,6 @@ for _name, _function in _at_once.items():
     setattr(Number, f"__{_name}__", _needed(_function))
 
 
-def as_list(tensor: torch.Tensor) -> Any:
-    """Return `tensor.tolist()`, number by number."""
-    return [as_list(each) for each in tensor] if tensor.dim() else tensor.item()
-
-
 class NumberReads(TorchFunctionMode):
     """The tensors from which the code inside reads numbers, in the order in which a trace sees them: it runs no optimizer."""
 
@@ -369,19 +364,14 @@ class NumberReads(TorchFunctionMode):
         super().__init__()
         self.tensors: list[torch.Tensor] = []
 
-    def __enter__(self) -> NumberReads:
-        setattr(torch.Tensor, "tolist", as_list)  # noqa: B010 - which C does unseen, and a trace element by element
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        del torch.Tensor.tolist
-        super().__exit__(*error)  # pyright: ignore[reportUnknownMemberType]
-
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         code = sys._getframe(1).f_code  # pyright: ignore[reportPrivateUsage]
         is_drivers = code.co_filename.startswith(DRIVERS) and code.co_name != "get_scale"
-        if function_name(func) in READ and args and not is_drivers:
-            self.tensors.append(args[0].detach().clone())
+        if args and not is_drivers:
+            if function_name(func) in READ:
+                self.tensors.append(args[0].detach().clone())
+            elif function_name(func) == "tolist":  # which a trace reads number by number
+                self.tensors.extend(args[0].detach().flatten().clone())
         return func(*args, **(kwargs or {}))

@@ -6,7 +6,7 @@ import builtins
 import logging
 import math
 import pickle
-from threading import Thread
+from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from aicf_mlir import compile_step
-from aicf_mlir.frontend.loop_body.numbers import Book
+from aicf_mlir.frontend.loop_body.numbers import Book, NumberReads
 from aicf_mlir.frontend.loop_body.shown import replaced
 from aicf_mlir.frontend.reads import Replaced
 from aicf_mlir.frontend.selections import counted
@@ -109,3 +109,59 @@ def test_functions_of_one_list_follow_the_numbers(capsys: pytest.CaptureFixture[
         assert [float(n) for n in one.split()[1:]] == pytest.approx(
             [float(n) for n in other.split()[1:]], rel=1e-5
         )
+
+
+TWO = torch.tensor([[1.0], [2.0]])
+
+
+def test_reads_of_numbers_are_nested() -> None:
+    with NumberReads() as outer:
+        with NumberReads() as inner:
+            assert TWO.tolist() == [[1.0], [2.0]]
+        assert TWO.tolist() == [[1.0], [2.0]]
+    assert [each.item() for each in inner.tensors] == [1.0, 2.0]
+    assert [each.item() for each in outer.tensors] == [1.0, 2.0, 1.0, 2.0]
+    assert "tolist" not in vars(torch.Tensor)
+
+
+def test_reads_of_numbers_are_those_of_a_thread() -> None:
+    """Two read, and the one that began first ends first."""
+    turn, found = Barrier(3, timeout=20), dict[str, Any]()
+
+    def first() -> None:
+        with NumberReads() as reads:
+            turn.wait()
+            turn.wait()
+            TWO.tolist()
+        found["first"] = len(reads.tensors)
+        turn.wait()
+
+    def second() -> None:
+        turn.wait()
+        with NumberReads() as reads:
+            turn.wait()
+            turn.wait()
+            TWO.tolist()
+            found["second"] = len(reads.tensors)
+
+    threads = [Thread(target=each) for each in (first, second)]
+    for thread in threads:
+        thread.start()
+    turn.wait()
+    turn.wait()
+    assert TWO.tolist() == [[1.0], [2.0]]
+    turn.wait()
+    for thread in threads:
+        thread.join()
+    assert found == {"first": 2, "second": 2}
+    assert "tolist" not in vars(torch.Tensor)
+
+
+def test_a_function_of_the_users_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own(tensor: torch.Tensor) -> str:
+        return "own"
+
+    monkeypatch.setattr(torch.Tensor, "tolist", own, raising=False)
+    with NumberReads():
+        assert TWO.tolist() == "own"
+    assert TWO.tolist() == "own"

@@ -52,11 +52,15 @@ def scatter_add(make: Maker) -> Iterator[Case]:
 
 
 def _of_many(make: Maker) -> Iterator[Case]:
-    """Several matrices, of a table and more; indices and sources that are parts of one tensor."""
+    """Several matrices, of a table and more; indices and sources that are parts of one tensor.
+
+    The first has no sources. Of five and more, others have no rows, or no columns, and full ones follow.
+    """
     for count in (2, 5, 350):
         each: list[list[Array]] = []
         for i in range(count):
-            rows, columns, sources = 1 + i * 37 % 300, 1 + i * 5 % 70, i * 11 % 130
+            rows = 0 if i % 50 == 2 else 1 + i * 37 % 300
+            columns, sources = 0 if i % 50 == 3 else 1 + i * 5 % 70, i * 11 % 130
             index = make.random.integers(-1, rows + 1, sources)
             each.append([make.integers(rows, columns, limit=2), index, make.integers(sources, columns)])
         yield _sum(f"{count} matrices", make, each)

@@ -10,7 +10,7 @@ import copy
 import math
 import random
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,31 @@ PATTERNS = {
     "of probabilities": Special((0.25, 0.5, 0.75), (1.0, 0.0, NAN, INF, -INF, 2.0)),
 }
 
+
+def of_finished(matrices: torch.Tensor, **options: Any) -> tuple[torch.Tensor, ...]:
+    """Where a factorization stops, and all of those that do not: of one that does, torch leaves what it has reached."""
+    stops = torch.linalg.cholesky_ex(matrices.detach(), **options).info
+    usual = torch.eye(matrices.shape[-1], dtype=matrices.dtype)
+    finished = torch.where((stops == 0)[..., None, None], matrices, usual)
+    return stops, *torch.linalg.cholesky_ex(finished, **options)
+
+
+def values_of(op: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    """The sorted values: which of equal ones is where, and gets the gradient, is left open."""
+
+    def alone(*given: Any, **options: Any) -> torch.Tensor:
+        found = op(*given, **options)
+        return (found if isinstance(found, torch.Tensor) else found.values).detach()
+
+    return alone
+
+
+IN_PART: Mapping[str, Callable[..., Any]] = {
+    "linalg.cholesky_ex": of_finished,
+    **{name: values_of(getattr(torch, name)) for name in ("kthvalue", "msort", "sort", "topk")},
+}
+"""What is judged of ops of which torch leaves a part open."""
+
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 6e-2, torch.float16: 2e-2}
 
 
@@ -68,7 +93,7 @@ def faults(name: str, count: int, dtype: torch.dtype) -> Iterator[Fault]:
         for sample in found[:: max(1, len(found) // count)][:count]:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                yield from of_sample(info.op, sample, dtype)
+                yield from of_sample(IN_PART.get(name, info.op), sample, dtype)
 
 
 def of_sample(op: Any, sample: Any, dtype: torch.dtype) -> Iterator[Fault]:

@@ -156,7 +156,6 @@ def test_a_step_is_torchs(name: str, kind: str) -> None:
 
 def test_autocast_casts_the_operands_of_an_op_that_asks_for_it() -> None:
     """In torch the body runs without autocast then."""
-    swish.register_autocast("cpu", torch.bfloat16)
     model, batch = Writer(lambda m, x, h: swish(h).to(h.dtype), torch.float32), batch_of(torch.float32)
 
     def loss(model: Any, batch: Any) -> Tensor:
@@ -164,8 +163,9 @@ def test_autocast_casts_the_operands_of_an_op_that_asks_for_it() -> None:
             return loss_of(model, batch)
 
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    step = compile_train_step(model, optimizer, loss_fn=loss, example=batch, device="cpu")
     try:
+        swish.register_autocast("cpu", torch.bfloat16)
+        step = compile_train_step(model, optimizer, loss_fn=loss, example=batch, device="cpu")
         found = step.check(batch)
     finally:
         cast(Any, swish)._autocast_dtype.clear()
@@ -260,13 +260,15 @@ def test_a_change_of_an_op_is_seen(name: str) -> None:
     step.train_step(batch)
     kept: Any = {key: value for key, value in vars(scaled).items() if key.endswith("_fn")}
     kernels: Any = dict(vars(scaled)["_backend_fns"])
-    CHANGES[name]()
-    with pytest.raises(GuardError):
-        step.train_step(batch)
-    vars(scaled).update(kept)
-    vars(scaled)["_backend_fns"].clear()
-    vars(scaled)["_backend_fns"].update(kernels)
-    FACTORS.update(body=2.0, backward=3.0)
+    try:
+        CHANGES[name]()
+        with pytest.raises(GuardError):
+            step.train_step(batch)
+    finally:
+        vars(scaled).update(kept)
+        vars(scaled)["_backend_fns"].clear()
+        vars(scaled)["_backend_fns"].update(kernels)
+        FACTORS.update(body=2.0, backward=3.0)
     step.train_step(batch)
 
 

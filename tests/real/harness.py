@@ -156,8 +156,8 @@ def trained(
     before = state(work.model, work.optimizers)
     drawn = batches(work)
     numbers = torch.get_rng_state()
-    losses = [float(step(batch).detach()) for batch in drawn]
-    losses.append(float((again or step)(drawn[-1]).detach()))
+    losses = [step(batch).detach().to("cpu", copy=True) for batch in drawn]
+    losses.append((again or step)(drawn[-1]).detach().to("cpu", copy=True))
     draws = not torch.equal(numbers, torch.get_rng_state())
     after = state(work.model, work.optimizers)
-    return Run(torch.tensor(losses, dtype=torch.float64), before, after, draws)
+    return Run(torch.stack([loss.reshape(()) for loss in losses]), before, after, draws)

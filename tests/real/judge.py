@@ -16,12 +16,13 @@ from torch import nn
 Tensors = Mapping[str, torch.Tensor]
 
 LOSS, MOVEMENT = 3e-4, 3e-3
-"""Always allowed, relative to the largest element: of losses, and of what has changed of a parameter, buffer or state."""
+"""Always allowed in f32, relative to the largest element: of losses, and of what has changed of a parameter, buffer or state.
+In f64 as many units in the last place."""
 LOW_LOSS, LOW_MOVEMENT = 2e-2, 5e-2
 """The same of a step that computes in 16 bits."""
 ABOVE_ROUNDING = 3.0
-UNITS = 4 * torch.finfo(torch.float32).eps
-"""Of the largest element: a value that moves by less has rounded the movement away."""
+UNITS = 4.0
+"""In the last place of the largest element: a value that moves by less has rounded the movement away."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,16 @@ class Run:
     losses: torch.Tensor
     before: Tensors
     after: Tensors
-    """Parameters, buffers and states of optimizers, in float64 on the host."""
+    """Parameters, buffers and states of optimizers, in their own types on the host; complex numbers as pairs."""
     draws: bool = False
     """Whether the steps have drawn random numbers of torch's."""
 
     def movement(self) -> dict[str, torch.Tensor]:
-        """The change of each tensor: a learning rate that is 1 % off shows here, and hardly in the values."""
+        """The change of each tensor in float64: a learning rate that is 1 % off shows here, and hardly in the values."""
         return {
-            name: value - self.before[name]
+            name: value.double() - self.before[name].double()
             if name in self.before and self.before[name].shape == value.shape
-            else value
+            else value.double()
             for name, value in self.after.items()
         }
 
@@ -59,9 +60,9 @@ def state(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict
 
 
 def plain(value: torch.Tensor) -> torch.Tensor:
-    """In float64 on the host; complex numbers as pairs."""
+    """A copy on the host; complex numbers as pairs."""
     host = value.detach().to("cpu", copy=True)
-    return (torch.view_as_real(host) if host.is_complex() else host).to(torch.float64)
+    return torch.view_as_real(host) if host.is_complex() else host
 
 
 def moved(model: nn.Module, seed: int) -> None:
@@ -94,29 +95,50 @@ def deviation(values: torch.Tensor, truth: torch.Tensor) -> float:
 def excess(ours: Run, truth: Run, others: Sequence[Run], low: bool = False) -> tuple[float, str]:
     """How many times what is allowed the worst tensor misses by, and its name; right is at most 1."""
     of_loss, of_movement = (LOW_LOSS, LOW_MOVEMENT) if low else (LOSS, MOVEMENT)
-    found = [_excess("loss", ours.losses, truth.losses, [run.losses for run in others], of_loss)]
+    losses = [run.losses.double() for run in (ours, truth, *others)]
+    found = [_excess("loss", losses[0], losses[1], losses[2:], of_loss * precision(truth.losses))]
     wanted, got, apart = truth.movement(), ours.movement(), [run.movement() for run in others]
-    for name in got.keys() ^ wanted.keys():
-        if (
-            name.startswith("buffer") and name not in truth.before
-        ):  # a table that torch keeps, and a step computes
-            wanted.pop(name, None)
+    for name in wanted.keys() - got.keys():
+        if is_table(name, truth, others):
+            wanted.pop(name)
     if got.keys() != wanted.keys():
         return float("inf"), f"only in one of them: {sorted(got.keys() ^ wanted.keys())}"
     for name, value in wanted.items():
-        missed = _excess(name, got[name], value, [run[name] for run in apart], of_movement)
+        if ours.after[name].dtype != truth.after[name].dtype:
+            return float("inf"), f"{name}: {ours.after[name].dtype}, torch has {truth.after[name].dtype}"
+        allowed = of_movement * precision(truth.after[name])
+        missed = _excess(name, got[name], value, [run[name] for run in apart], allowed)
         if missed[0] > 1 and rounded_away(ours, truth, name):
             continue
         found.append(missed)
     return max(found)
 
 
+def precision(value: torch.Tensor) -> float:
+    """The unit in the last place to that of f32, where it is less: f64 is judged by its own."""
+    return (
+        torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+        if value.dtype == torch.float64
+        else 1.0
+    )
+
+
+def is_table(name: str, truth: Run, others: Sequence[Run]) -> bool:
+    """True for a buffer that torch's steps make, always the same: a table that a compiled step computes and need not keep."""
+    return (
+        name.startswith("buffer")
+        and name not in truth.before
+        and all(torch.equal(truth.after[name], run.after[name]) for run in others)
+    )
+
+
 def rounded_away(ours: Run, truth: Run, name: str) -> bool:
     """True if both trainings move a tensor by no more than its values round, as a bias in front of a norm: its gradient is 0."""
-    if name not in truth.before:
+    value = truth.before.get(name)
+    if value is None or not value.is_floating_point():
         return False
-    largest = max(float(truth.before[name].abs().max()), 1e-30)
-    return all(float(run.movement()[name].abs().max()) <= UNITS * largest for run in (ours, truth))
+    least = UNITS * torch.finfo(value.dtype).eps * max(float(value.abs().max()), 1e-30)
+    return all(float(run.movement()[name].abs().max()) <= least for run in (ours, truth))
 
 
 def _excess(

@@ -52,6 +52,34 @@ def test_a_movement_that_rounding_takes_away_is_right() -> None:
         assert (worst <= 1) == right, (worst, where)
 
 
+def test_f64_is_judged_by_its_own_units() -> None:
+    def in_f64(rate: float = 0.05) -> case.Work:
+        made = work()
+        optimizer = torch.optim.SGD(made.model.double().parameters(), lr=rate)
+        return case.Work(made.model, lambda: {"x": torch.randn(8, 4).double()}, (optimizer,), loss=made.loss)
+
+    truth, *others = (harness.eager(in_f64, seed=seed) for seed in (None, 0, 1, 2, 3))
+    assert judge.excess(harness.compiled(in_f64), truth, others)[0] <= 1
+    assert judge.excess(harness.eager(lambda: in_f64(0.05 * (1 + 1e-6))), truth, others)[0] > 1
+
+
+def test_a_buffer_that_only_torch_has_is_a_table_or_a_fault() -> None:
+    truth, other = harness.eager(work), harness.eager(work, seed=0)
+    for moved, right in ((0.0, True), (1e-6, False)):
+        table = torch.arange(4.0)
+        runs = [
+            judge.Run(run.losses, run.before, {**run.after, "buffer table": table + by})
+            for run, by in ((truth, 0.0), (other, moved))
+        ]
+        assert (judge.excess(truth, runs[0], runs[1:])[0] <= 1) == right
+    assert (
+        judge.excess(
+            judge.Run(truth.losses, truth.before, {**truth.after, "buffer x": table}), truth, [other]
+        )[0]
+        > 1
+    )
+
+
 def test_a_case_that_draws_has_to_say_so() -> None:
     def drawing() -> case.Work:
         model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))

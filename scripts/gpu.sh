@@ -4,22 +4,37 @@
 #
 # Needs nvcc, cmake, and a python3 with torch (CUDA), pybind11, scikit-build-core and pytest; no network. Wheels of other
 # packages that it lacks are taken from the folder .whl, if there is one. The build goes to AICF_GPU_SITE (default: a folder in the
-# user's cache), never into the repository's Python package. The last lines are a table of the stages.
+# user's cache), never into the repository's Python package. Of several GPUs those in CUDA_VISIBLE_DEVICES are used, if it is set.
+# The last lines are a table of the stages.
 set -uo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 SITE=${AICF_GPU_SITE:-${XDG_CACHE_HOME:-$HOME/.cache}/aicf-gpu}
 JOBS=$(nproc)
-GPUS=$(nvidia-smi -L | grep -c ^GPU)  # tests and sanitizers use all of them, a measurement the first
 export PYTHONUNBUFFERED=1 CMAKE_BUILD_PARALLEL_LEVEL=$JOBS
+export CUDA_DEVICE_ORDER=${CUDA_DEVICE_ORDER:-PCI_BUS_ID}  # numbers are those of nvidia-smi
+
+# The GPUs that CUDA sees, one a line: as it does, the entries of CUDA_VISIBLE_DEVICES up to the first that is none.
+devices() {
+  local entry count entries=()
+  count=$(nvidia-smi -L 2>/dev/null | grep -c ^GPU)
+  [ -n "${CUDA_VISIBLE_DEVICES+set}" ] || CUDA_VISIBLE_DEVICES=$(seq -s , 0 $((count - 1)))
+  IFS=, read -ra entries <<<"$CUDA_VISIBLE_DEVICES"
+  for entry in "${entries[@]}"; do
+    [[ $entry =~ ^(GPU|MIG)- ]] || { [[ $entry =~ ^[0-9]+$ ]] && ((10#$entry < count)); } || break
+    echo "$entry"
+  done
+}
+mapfile -t DEVICES < <(devices)
+GPUS=${#DEVICES[@]}  # tests and sanitizers use all of them, a measurement the first
 
 usage() {
-  sed -n '2,7s/^# \{0,1\}//p' "$0"
+  sed -n '2,8s/^# \{0,1\}//p' "$0"
   exit 2
 }
 
 build() {
   local architecture
-  architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '.') || return
+  architecture=$(python3 -c 'import torch; print("%d%d" % torch.cuda.get_device_capability())') || return
   [ "$architecture" = 90 ] && architecture=90a  # with Hopper's own instructions
   mkdir -p "$SITE"
   if compgen -G "$ROOT/.whl/*.whl" >/dev/null; then
@@ -35,7 +50,7 @@ at_site() { (cd "$SITE" && PYTHONPATH="$SITE" "$@"); }
 
 run_tests() {
   local workers=$((JOBS < 15 * GPUS ? JOBS : 15 * GPUS))
-  AICF_TEST_GPUS=$GPUS at_site python3 -m pytest -q --campaign -m "gpu or nvrtc" -n "$workers" --tb=short --maxfail=40 -p no:cacheprovider \
+  AICF_TEST_GPUS=$(IFS=,; echo "${DEVICES[*]}") at_site python3 -m pytest -q --campaign -m "gpu or nvrtc" -n "$workers" --tb=short --maxfail=40 -p no:cacheprovider \
     -W default::DeprecationWarning -W default::PendingDeprecationWarning \
     -c "$ROOT/pyproject.toml" --rootdir "$ROOT" "$ROOT/tests/py" || return
   at_site python3 "$ROOT/tests/gpu/generated_kernels.py" || return
@@ -67,7 +82,7 @@ sanitize() {
 beside() {
   local n=${#BESIDE[@]}
   LOGS+=("$SITE/sanitize-$n.log")
-  (echo "== $*"; CUDA_VISIBLE_DEVICES=$((n % GPUS)) clean "$@") >"${LOGS[n]}" 2>&1 &
+  (echo "== $*"; CUDA_VISIBLE_DEVICES=${DEVICES[n % GPUS]} clean "$@") >"${LOGS[n]}" 2>&1 &
   BESIDE+=($!)
 }
 
@@ -131,6 +146,11 @@ for stage in "$@"; do
   esac
 done
 
+if [ "$GPUS" = 0 ]; then
+  echo "scripts/gpu.sh: no GPU to run on: nvidia-smi -L lists none, or CUDA_VISIBLE_DEVICES names none of them" >&2
+  exit 1
+fi
+
 TABLE=""
 FAILED=0
 for stage in "${STAGES[@]}"; do
@@ -142,6 +162,6 @@ for stage in "${STAGES[@]}"; do
   TABLE+=$(printf '%-9s %-7s %4d s' "$stage" "$result" "$((SECONDS - start))")$'\n'
   if [ "$stage" = build ] && [ "$result" = FAILED ]; then break; fi
 done
-echo "== $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)"
+echo "== $(nvidia-smi -i "${DEVICES[0]}" --query-gpu=name,driver_version --format=csv,noheader | head -n 1)"
 printf '%s' "$TABLE"
 exit "$FAILED"

@@ -24,9 +24,9 @@ from zlib import crc32
 import pytest
 import torch
 
-if "AICF_TEST_GPUS" in os.environ:  # before CUDA starts: each worker on one of so many GPUs
+if devices := os.environ.get("AICF_TEST_GPUS"):  # before CUDA starts: each worker on one of these, as "0,1"
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    os.environ["CUDA_VISIBLE_DEVICES"] = str(worker % int(os.environ["AICF_TEST_GPUS"]))
+    os.environ["CUDA_VISIBLE_DEVICES"] = devices.split(",")[worker % (devices.count(",") + 1)]
 
 from aicf_mlir import _C
 from aicf_mlir.codegen import nvrtc

@@ -53,7 +53,7 @@ def test_pinn_burgers(device: str, tmp_path: Path) -> None:
     adam, lbfgs = (float(loss) for loss in re.findall(r"loss ([\d.e+-]+)", run.stdout))
     assert lbfgs < 0.7 * adam < 0.1, run.stdout
     found = re.search(r"error ([\d.]+) of the exact solution", run.stdout)
-    assert found and float(found[1]) < 0.3, run.stdout  # of nothing learned: 1
+    assert found and float(found[1]) < 0.25, run.stdout  # 0.177 on a CPU; of nothing learned: 1
     assert picture.read_text().count("<polyline") == 6
 
 

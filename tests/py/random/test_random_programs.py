@@ -16,7 +16,7 @@ from random_convolutions import convolutional
 from random_functions import nn_program
 from random_ops import FREE, PLANTED
 from random_programs import STEPS_EACH, Program, program
-from train_step_checks import check_train_step
+from train_step_checks import Torch, check_train_step
 
 from aicf_mlir.dialects import nn
 
@@ -83,3 +83,12 @@ def test_what_is_wrong_is_found() -> None:
             changed.reshape(-1)[-1] += wrong * (1 + changed.abs().max())
             with pytest.raises(AssertionError, match=key[1]):
                 check_function(case.expecting({key: changed}), "cpu")
+
+
+def test_weights_in_f32_are_not_excused_by_what_bf16_rounds() -> None:
+    torchs = Torch(program(240), "cpu")
+    assert torchs.case.options.low is torch.bfloat16
+    for name, weight in torchs.run[0].items():
+        if name.endswith("weight"):
+            assert torchs.why(name, weight, 0) is None
+            assert torchs.why(name, weight * 1.001, 0) is not None

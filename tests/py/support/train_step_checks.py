@@ -13,11 +13,11 @@ import torch
 from levels import run_text
 from mirror import Mirror, read
 from models import to_device, to_dtype, values
-from oracle import assert_same_bits, fault, root_mean_square
+from oracle import assert_same_bits, fault, root_mean_square, same_bits
 from random_programs import STEPS_EACH, Program
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from aicf_mlir import compile_eval_step
 from aicf_mlir.frontend.structure import named
@@ -142,7 +142,7 @@ def held_values(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
 
 
 class Rounded(TorchDispatchMode):
-    """Moves what each op computes, by `perturb`."""
+    """Moves what each op has rounded, by `perturb`: elements that are one of an operand's, or 0, are as they were."""
 
     def __init__(self, perturb: Callable[[torch.Tensor], torch.Tensor]):
         super().__init__()
@@ -152,7 +152,21 @@ class Rounded(TorchDispatchMode):
         made = func(*args, **(kwargs or {}))
         if func._schema.is_mutable or func.is_view:
             return made
-        return tree_map_only(torch.Tensor, self.perturb, made)
+        operands = [
+            leaf.detach().double().abs().flatten()
+            for leaf in tree_leaves((args, kwargs))
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        ]
+        if not operands:
+            return made
+        taken = torch.cat([*operands, operands[0].new_zeros(1)])
+
+        def moved(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_floating_point():
+                return tensor
+            return torch.where(torch.isin(tensor.double().abs(), taken), tensor, self.perturb(tensor))
+
+        return tree_map_only(torch.Tensor, moved, made)
 
 
 def rounded(
@@ -167,9 +181,14 @@ def rounded(
     return rounds
 
 
+def linear_of(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What is compared of a tensor: of squares their roots, since squares of errors differ by more."""
+    return torch.sqrt if name.endswith("_sq") else torch.Tensor.detach
+
+
 class Torch:
-    """The same steps in torch eager: in float64, in the program's dtype, and in that dtype with parameters,
-    inputs and the result of each op of forward moved by up to two units in the last place: how far rounding alone carries
+    """The same steps in torch eager: in float64, in the program's dtype, and in that dtype with parameters, inputs and what
+    each op of forward rounds moved by up to two units in the last place of their own type: how far rounding alone carries
     this program. A mean far larger than what is left of its terms is such a result, and the gradient of a bias in front of
     that norm nothing else. These are made where it is asked for: most programs are right without.
     """
@@ -189,6 +208,8 @@ class Torch:
         self.skipped = [after > before for before, after in itertools.pairwise((0, *counts))]
         """Which steps overflow in the precision of the program."""
         self.reference = _train(case, torch.float64, None, "cpu", self.skipped)
+        parameters = {name: each.detach().double() for name, each in case.make_model().named_parameters()}
+        self.start = {**parameters, **{f"ema.{name}": each for name, each in parameters.items()}}
 
     @cached_property
     def moved(self) -> list[list[dict[str, torch.Tensor]]]:
@@ -202,9 +223,7 @@ class Torch:
             return None if same else f"{ours.tolist()}, torch has {self.run[step][name].tolist()}"
         if name.startswith("metrics."):  # torch's are gathered in float64 from outputs of the program's type
             ours = ours.to(self.case.dtype)
-        linear = (
-            torch.sqrt if name.endswith("_sq") else torch.Tensor.detach
-        )  # squares of errors differ by more
+        linear = linear_of(name)
         ours, reference, run = (
             linear(value) for value in (ours, self.reference[step][name], self.run[step][name].to(ours.dtype))
         )
@@ -215,14 +234,21 @@ class Torch:
         run = torch.where(overflown, reference.to(run.dtype), run)
         if fault(ours, [run], reference) is None:
             return None
-        kind = name.rpartition(".")[2]
-        scales = [
-            root_mean_square(linear(value[value.isfinite()]))
-            for other, value in self.reference[step].items()
-            if other.rpartition(".")[2] == kind and value.is_floating_point()
-        ]
-        noise = self.CANCELLED * self.case.unit * max(scales)
-        return fault(ours, [run, *(linear(moved[step][name]) for moved in self.moved)], reference, noise)
+        moved = [linear(moved[step][name]) for moved in self.moved]
+        noise = self.CANCELLED * torch.finfo(ours.dtype).eps * self.scale(name, step)
+        if not all(same_bits(each.to(run.dtype), run) for each in moved):  # of 16 bits, only what they change
+            noise = max(noise, self.CANCELLED * self.case.unit * self.scale(name, step, changes=True))
+        return fault(ours, [run, *moved], reference, noise)
+
+    def scale(self, name: str, step: int, changes: bool = False) -> float:
+        """The largest root mean square of the tensors of its kind in float64, or of what has changed of them."""
+        kind, linear = name.rpartition(".")[2], linear_of(name)
+        return max(
+            root_mean_square(value[value.isfinite()])
+            for other, held in self.reference[step].items()
+            if other.rpartition(".")[2] == kind and held.is_floating_point()
+            for value in [linear(held - self.start[other] if changes and other in self.start else held)]
+        )
 
     def check(self, what: str, ours: Mapping[str, torch.Tensor], steps: int) -> None:
         """Compare with torch after `steps` steps; extra names in `ours` are not looked at."""
@@ -243,11 +269,14 @@ def _train(
     def perturb(tensor: torch.Tensor) -> torch.Tensor:
         if perturbation is None or not tensor.is_floating_point():
             return tensor
-        unit = torch.randint(-2, 3, tensor.shape, generator=generator) * case.unit
+        unit = torch.randint(-2, 3, tensor.shape, generator=generator) * torch.finfo(tensor.dtype).eps
         return tensor * (1 + unit.to(tensor.device, tensor.dtype))
 
     def summed_otherwise(gradient: torch.Tensor) -> torch.Tensor:
-        """With up to two units of the largest element, as another order of its sums leaves where they cancel; zeros stay."""
+        """With up to two units of the largest element, as another order of its sums leaves where they cancel; zeros stay.
+
+        All gradients come from what is computed in, 16 bits under autocast.
+        """
         unit = torch.randint(-2, 3, gradient.shape, generator=generator) * case.unit
         return gradient + torch.where(gradient == 0, 0, unit.to(device, dtype) * gradient.abs().max())
 

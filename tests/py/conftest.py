@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("random programs")
     group.addoption("--programs", type=int, help="how many random programs to run (40, in a campaign 300)")
     group.addoption(
-        "--gradients", type=int, help="how many with nested gradients, a fifth with vmap (2, 1000)"
+        "--gradients", type=int, help="how many with nested gradients, a fifth with vmap (1, 1000)"
     )
     group.addoption("--mutants", type=int, help="how many mutated texts and plans to try (40, 200)")
     group.addoption("--seed", type=int, default=0, help="seed of the first of them (0)")
@@ -51,13 +51,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=10, help="how often a training process is killed (10)")
     parser.addoption("--calls", type=int, default=400, help="how many calls eight threads make (400)")
     parser.addoption("--signals", type=int, default=20, help="how often each call is interrupted (20)")
-    parser.addoption("--lives", type=int, help="how many random sequences of calls are mirrored (3, 12)")
+    parser.addoption("--lives", type=int, help="how many random sequences of calls are mirrored (2, 12)")
     parser.addoption(
         "--campaign", action="store_true", help="every case of the tests that are marked as samples, and more"
     )
 
 
-COUNTS = {"programs": (40, 300), "mutants": (40, 200), "lives": (3, 12), "gradients": (2, 1000)}
+COUNTS = {"programs": (40, 300), "mutants": (40, 200), "lives": (2, 12), "gradients": (1, 1000)}
 """How many there are where nobody says: usually, and in a campaign."""
 
 

@@ -15,7 +15,7 @@ from torch.autograd import Function, grad
 from aicf_mlir import TraceError, compile_step, compile_train_step, trace
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_step_is_torchs(name: str, kind: str) -> None:
@@ -23,7 +23,7 @@ def test_a_step_is_torchs(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.sample(12)
+@pytest.mark.sample(4)
 def test_several_steps_are_torchs(name: str) -> None:
     model, batch = Writer(FUNCTIONS[name], torch.float32), batch_of(torch.float32)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -45,7 +45,7 @@ def differentiated_again(body: Body) -> Body:
     return penalised
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", KINDS[:2])
 @pytest.mark.parametrize(
     "name", [name for name in FUNCTIONS if name not in ("once", "in a reentrant checkpoint")]

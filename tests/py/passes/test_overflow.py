@@ -233,7 +233,7 @@ def with_biases(text: str) -> ModuleOp | None:
 
 @pytest.mark.parametrize("block", range(4))
 @pytest.mark.parametrize("element", NARROW)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_a_fused_function_of_16_bits_has_the_bits_of_its_ops(element: str, block: int) -> None:
     """By the meaning of each launch, for each target; some numbers are large, and some results infinite."""
     passes = [FusePass(target=target) for target in ("cpu", "sm_90", "sm_90+cublaslt")]

@@ -68,7 +68,7 @@ REASONS = (
 )
 """Why modules, and ops on images, are refused."""
 
-PARTS = 12
+PARTS = 24
 """So many tests have these ops, or modules, between them."""
 
 LARGEST = 400

@@ -33,7 +33,6 @@ ADVICE: dict[str, Advice] = {
         "x.flatten().kthvalue((x.numel() + 1) // 2).values", "for the median of all elements"
     ),
     "aten.pdist": Advice("torch.cdist(x, x)[torch.triu_indices(n, n, 1).unbind()]"),
-    "aten.randperm": Advice("torch.rand(n).argsort()"),
     "aten.searchsorted": Advice("(x[..., None] > boundaries).sum(-1)"),
     "aten.signbit": Advice("torch.copysign(torch.ones_like(x), x) < 0"),
 }

@@ -148,6 +148,17 @@ def randint(call: Call) -> SSAValue:
     return call.emit.cast(made, call.expected.dtype)
 
 
+def randperm(call: Call) -> SSAValue:
+    """Draw an order of the numbers below `n`: the places of sorted random words."""
+    if 0 in call.shape:
+        return call.emit.constant(0, call.expected.dtype, call.shape)
+    random, site = call.emit.draw()
+    word = call.emit.insert(nn.RandomOp(random, "word", "i64", call.shape, site))
+    return call.emit.cast(
+        nn.order(call.emit.insert, word, call.shape[0], descending=False), call.expected.dtype
+    )
+
+
 def exponential(call: Call) -> SSAValue:
     """Draw exponential numbers of the rate `lambd`."""
     return moved(call, draw(call, "exponential", call.shape, call.dtype), 0.0, 1.0 / float(call["lambd"]))

@@ -315,6 +315,7 @@ TABLE: dict[str, AtenRule] = {
     **rows(aten_random.bernoulli, "bernoulli.default", "bernoulli.p"),
     **rows(aten_random.randint, "randint.default", "randint.low"),
     **rows(aten_random.randint, "randint_like.default", "randint_like.low_dtype"),
+    **rows(aten_random.randperm, "randperm.default"),
     **rows(aten_random.exponential, "exponential.default"),
     **rows(aten_losses.of_difference("huber", "delta"), "huber_loss.default"),
     **rows(aten_losses.of_difference("smooth_l1", "beta"), "smooth_l1_loss.default"),

@@ -181,6 +181,10 @@ def _randint(draws: Draws, named: Mapping[str, Any]) -> torch.Tensor:
     return draws.law("word", named["self"].shape) % (high - low) + low
 
 
+def _randperm(draws: Draws, named: Mapping[str, Any]) -> torch.Tensor:
+    return draws.law("word", named["self"].shape).argsort(stable=True)
+
+
 def _rrelu(draws: Draws, named: Mapping[str, Any]) -> torch.Tensor:
     x, low, high = named["self"], float(named["lower"]), float(named["upper"])
     slope = draws.law("uniform", x.shape).to(x.device, x.dtype) * (high - low) + low
@@ -201,9 +205,10 @@ RULES: Mapping[str, Callable[[Draws, Mapping[str, Any]], Any]] = {
     "exponential_": _into(_exponential),
     "randint": _into(_randint),
     "randint_like": _into(_randint),
+    "randperm": _into(_randperm),
     "rrelu_with_noise": _rrelu,
 }
 """The result of each op that draws, by its name. Any other op is refused, and the step is not compared."""
 
-OF_NO_TENSOR = frozenset({"rand", "rand_like", "randn", "randn_like", "randint", "randint_like"})
+OF_NO_TENSOR = frozenset({"rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm"})
 """The ops that make the tensor that they fill."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -59,7 +58,6 @@ CASES: dict[str, tuple[tuple[int, ...], Function, Function]] = {
         F.pdist,
         lambda x: torch.cdist(x, x)[torch.triu_indices(4, 4, 1).unbind()],
     ),
-    "aten.randperm": (MATRIX, lambda x: x[torch.randperm(4)], lambda x: x[torch.rand(4).argsort()]),
     "aten.searchsorted": (
         MATRIX,
         lambda x: x * torch.searchsorted(BOUNDARIES, x),
@@ -72,20 +70,17 @@ CASES: dict[str, tuple[tuple[int, ...], Function, Function]] = {
     ),
 }
 
-OF_THE_ROWS = ("aten.randperm",)
-"""Random ones: the sum over the rows of x does not depend on what is drawn, and is compared."""
-
 
 class Applied(torch.nn.Module):
     """A function of a parameter of the given shape; the batch scales it."""
 
-    def __init__(self, function: Function, shape: tuple[int, ...], reduce: Function):
+    def __init__(self, function: Function, shape: tuple[int, ...]):
         super().__init__()
         self.x = torch.nn.Parameter(drawn(*shape, seed=5))
-        self.function, self.reduce = function, reduce
+        self.function = function
 
     def forward(self, scale: torch.Tensor) -> torch.Tensor:
-        return self.reduce(self.function(self.x * scale))
+        return weighted(self.function(self.x * scale))
 
 
 def weighted(result: torch.Tensor) -> torch.Tensor:
@@ -97,5 +92,4 @@ def weighted(result: torch.Tensor) -> torch.Tensor:
 def applied(name: str, advised: bool) -> Applied:
     """The model of a row."""
     shape, written, instead = CASES[name]
-    reduce: Any = (lambda result: result.sum(0).square().sum()) if name in OF_THE_ROWS else weighted
-    return Applied(instead if advised else written, shape, reduce)
+    return Applied(instead if advised else written, shape)

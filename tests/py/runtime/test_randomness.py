@@ -128,6 +128,22 @@ def test_means_and_variances(name: str, device: str) -> None:
         assert abs(correlation) < 5 / math.sqrt(COUNT)
 
 
+@pytest.mark.parametrize("count", [3, 16, 17, 5000])
+def test_orders_have_each_number_once_and_are_equally_likely(count: int, device: str) -> None:
+    model, step, batch = drawn(
+        lambda x: torch.randperm(len(x), device=x.device).to(x.dtype), (count,), device, seed=3
+    )
+    seen: dict[tuple[float, ...], int] = {}
+    for _ in range(600 if count == 3 else 2):
+        step.train_step(batch)
+        order = tuple(model.seen.tolist())
+        assert sorted(order) == list(range(count))
+        seen[order] = seen.get(order, 0) + 1
+    assert len(seen) == (6 if count == 3 else 2)
+    assert count > 3 or all(abs(times - 100) < 5 * math.sqrt(600 * 5 / 36) for times in seen.values()), seen
+    assert step.check(batch).equal
+
+
 def test_the_normal_distribution_has_its_tails(device: str) -> None:
     model, step, batch = drawn(torch.randn_like, (COUNT,), device, seed=5)
     step.train_step(batch)

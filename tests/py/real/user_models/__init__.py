@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from user_models import activations, functions, layers, losses, networks, training, transformers
+from user_models import activations, functions, images, layers, losses, networks, training, transformers
 from user_models.case import Case
 
 THEMES: Mapping[str, Mapping[str, Case]] = {
     "activations": activations.CASES,
     "functions": functions.CASES,
+    "images": images.CASES,
     "layers": layers.CASES,
     "losses": losses.CASES,
     "networks": networks.CASES,

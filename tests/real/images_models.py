@@ -315,8 +315,52 @@ DIFFUSERS: dict[str, Make] = {
     ),
 }
 
+DOWN, UP = ("DownEncoderBlock2D",) * 2, ("UpDecoderBlock2D",) * 2
+
+
+def of_autoencoder(name: str, given: Mapping[str, Any] | None = None, **sizes: Any) -> Make:
+    """The mean square error of its own input."""
+    return lambda: trained(
+        getattr(diffusers, name)(**sizes),
+        lambda: {"x": torch.randn(2, 3, 16, 16)},
+        lambda m, b: F.mse_loss(m(b["x"], **(given or {})).sample, b["x"]),
+        sgd,
+    )
+
+
+AUTOENCODERS: dict[str, Make] = {
+    "asymmetric autoencoder": of_autoencoder(
+        "AsymmetricAutoencoderKL",
+        down_block_types=DOWN,
+        down_block_out_channels=(8, 16),
+        up_block_types=UP,
+        up_block_out_channels=(8, 16),
+        norm_num_groups=4,
+    ),
+    "decoder of videos": of_autoencoder(
+        "AutoencoderKLTemporalDecoder",
+        {"num_frames": 2},
+        block_out_channels=(32, 32),
+        layers_per_block=1,
+        down_block_types=DOWN,
+    ),
+    "deep compression": of_autoencoder(
+        "AutoencoderDC",
+        latent_channels=4,
+        attention_head_dim=2,
+        encoder_block_types=("ResBlock", "EfficientViTBlock"),
+        decoder_block_types=("ResBlock", "EfficientViTBlock"),
+        encoder_block_out_channels=(8, 8),
+        decoder_block_out_channels=(8, 8),
+        encoder_layers_per_block=(1, 1),
+        decoder_layers_per_block=(1, 1),
+        encoder_qkv_multiscales=((), (5,)),
+        decoder_qkv_multiscales=((), (5,)),
+    ),
+}
+
 CASES: dict[str, Make] = {
     **{f"timm {name}": of_timm(name, sizes.get("img_size", SIDE), **sizes) for name, sizes in TIMM.items()},
     **{f"torchvision {name}": make for name, make in (CLASSIFIERS | SEGMENTERS | DETECTORS).items()},
-    **{f"diffusers {name}": make for name, make in DIFFUSERS.items()},
+    **{f"diffusers {name}": make for name, make in (DIFFUSERS | AUTOENCODERS).items()},
 }

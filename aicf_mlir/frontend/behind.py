@@ -63,6 +63,8 @@ class Behind:
         if issubclass(kind, torch.nn.Module):
             if not any(value is known for known in self.modules.values()):
                 self.modules.setdefault(path, value)
+            for part, name in _parts(value, path):
+                yield from self._of(part, name)
         elif issubclass(kind, DRIVERS):
             if not any(value is known for known in self.drivers.values()):
                 self.drivers[path] = value
@@ -90,15 +92,17 @@ class Behind:
         elif kind is property:
             yield value.fget, path
         elif not issubclass(kind, (str, int, float, type)):
-            if (own := attributes(value)) is not None:
-                yield from self._named(cast(Any, own), path)
-                if "__wrapped__" in own:
-                    yield own["__wrapped__"], path
-            for base in kind.__mro__[:-1]:
-                if is_users_file(getattr(sys.modules.get(base.__module__), "__file__", None) or "<builtin>"):
-                    yield from (
-                        (vars(base)[n], path) for n in {"__call__", *self._mentioned} & vars(base).keys()
-                    )
+            yield from self._of(value, path)
+
+    def _of(self, value: Any, path: str) -> Iterator[tuple[Any, str]]:
+        """Yield the attributes and methods of an object that are mentioned."""
+        if (own := attributes(value)) is not None:
+            yield from self._named(cast(Any, own), path)
+            if "__wrapped__" in own:
+                yield own["__wrapped__"], path
+        for base in cast("type[Any]", type(value)).__mro__[:-1]:
+            if is_users_file(getattr(sys.modules.get(base.__module__), "__file__", None) or "<builtin>"):
+                yield from ((vars(base)[n], path) for n in {"__call__", *self._mentioned} & vars(base).keys())
 
     def _named(self, own: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]]:
         yield from ((own[name], f"{path}.{name}") for name in sorted(self._mentioned & own.keys()))
@@ -134,6 +138,20 @@ def _words(code: types.CodeType) -> tuple[set[str], list[str]]:
         mentioned |= {*each.co_names, *(const for const in each.co_consts if type(const) is str)}
         loaded |= {line.argval: None for line in dis.get_instructions(each) if line.opname in LOADS}
     return mentioned, [name for name in loaded if name.isidentifier()]
+
+
+def _parts(module: torch.nn.Module, path: str) -> Iterator[tuple[torch.nn.Module, str]]:
+    """A module and those in it, with their paths."""
+    seen: dict[int, Any] = {}
+    pending: list[tuple[torch.nn.Module | None, str]] = [(module, path)]
+    while pending:
+        part, name = pending.pop()
+        if part is None or id(part) in seen:
+            continue
+        seen[id(part)] = part
+        yield part, name
+        inner = (attributes(part) or {}).get("_modules", {})
+        pending += ((each, f"{name}.{key}") for key, each in DICT.items(inner))
 
 
 def _plain(items: Any) -> Iterator[tuple[Any, Any]]:

@@ -86,9 +86,9 @@ def compile_step(
             scheduler.step()
             return loss
 
-    Models, optimizers and schedulers are found in its closure, its globals or its object, any number of each (the two
-    of a GAN). `step(batch)` is one call of it. It returns new objects: tensors, numbers read from them and constants,
-    in tuples, lists, dictionaries and data classes. `step.train_step`, `capture` and `replay` work as for
+    Models, optimizers and schedulers are found in its closure, its globals, its object or a model, any number of each
+    (the two of a GAN). `step(batch)` is one call of it. It returns new objects: tensors, numbers read from them and
+    constants, in tuples, lists, dictionaries and data classes. `step.train_step`, `capture` and `replay` work as for
     `compile_train_step`, whose options have the same names here. They return the last loss on which the body called
     `backward()`, or whose gradient it took.
 

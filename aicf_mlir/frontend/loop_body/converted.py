@@ -32,6 +32,12 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+def runs_percent(frame: FrameType) -> bool:
+    """True if the code of a frame is at a `%`, as in `"%.3f" % number`."""
+    at = (line for line in dis.get_instructions(frame.f_code) if line.offset == frame.f_lasti)
+    return any(line.opname == "BINARY_OP" and line.argrepr in ("%", "%=") for line in at)
+
+
 def is_returned(code: CodeType, offset: int) -> bool:
     """True if the result of the call at an instruction goes, alone or in containers, into what the code returns."""
     above = 0

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map  # pyright: ignore[reportUnknownVariableType]
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.loop_body.converted import runs_percent
 from aicf_mlir.frontend.loop_body.texts import Texts
 from aicf_mlir.frontend.recorder import function_name
 from aicf_mlir.frontend.source import quoted, trace_error
@@ -44,6 +46,7 @@ OPERANDS = ("input", "other", "min", "max", "exponent", "data")
 DRIVERS = tuple(str(Path(str(module.__file__)).parent) for module in (torch.optim, torch.amp))
 """The folders of optimizers, schedulers and scalers, whose reads are no part of a body."""
 NEEDED = "needs the value of a tensor at once; return it, and decide by it outside"
+PERCENT = "writes a number that it has read from a tensor by %, which needs it at once; an f-string may have it, and str()"
 
 
 @dataclass(frozen=True)
@@ -233,10 +236,15 @@ class Number:
         return kind(self.compute()) if self.is_known else Number
 
     def __format__(self, spec: str) -> str:
-        if self.is_known and self.book.texts.at_once:
+        return self._text(spec, sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+
+    def __str__(self) -> str:
+        return self._text("", sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+
+    def _text(self, spec: str, asking: FrameType) -> str:
+        is_decided = self.is_known and self.book.texts.at_once
+        if is_decided or not source.is_users_frame(asking):
             return format(self.at_once(), spec)
-        if not source.is_users_frame(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
-            self.refuse()
         return self.written(spec)
 
     def written(self, spec: str) -> str:
@@ -311,6 +319,8 @@ def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _needed(function: Callable[..., Any]) -> Callable[..., Any]:
     def needed(self: Number, *others: Any) -> Any:
+        if not self.is_known and runs_percent(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+            self.refuse(PERCENT)
         return function(self.at_once(), *others)
 
     return needed
@@ -345,7 +355,7 @@ for _name in ("neg", "pos", "abs"):
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Number, f"__{_name}__", _compared(getattr(operator, _name)))
 _at_once: dict[str, Any] = {
-    **{kind.__name__: kind for kind in (bool, float, int, complex, str)},
+    **{kind.__name__: kind for kind in (bool, float, int, complex)},
     **{function.__name__: function for function in (repr, hash, iter, len)},
     **{name: getattr(math, name) for name in ("trunc", "floor", "ceil")},
     "index": operator.index,

@@ -101,7 +101,7 @@ def logs(self: Around, x: torch.Tensor, t: torch.Tensor) -> Any:
     self.recent.append({"loss": loss.item(), "rows": len(x)})
     self.numbers.update(loss=loss.item(), tensor=loss.detach())
     self.numbers["best"] = min(self.numbers["best"], loss.item())
-    self.last = f"loss {loss.item():>8.4f}"
+    self.last = f"loss {loss.item():>8.4f}, " + str(round(loss.item(), 2))
 
 
 def counts(self: Around, x: torch.Tensor, t: torch.Tensor) -> Any:

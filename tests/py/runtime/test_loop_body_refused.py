@@ -251,6 +251,10 @@ def decides_by_a_loss(batch: Any) -> None:
         numbers["calls"] = 1
 
 
+def writes_by_percent(batch: Any) -> Any:
+    return "%.3f" % trained(batch).item()  # noqa: UP031  # as people write it
+
+
 def pads_a_text(batch: Any) -> Any:
     return f"{trained(batch).item():.1f}".rjust(12)
 
@@ -315,6 +319,7 @@ REFUSED: dict[Callable[..., Any], str] = {
     counts_into_a_tensor: r"changes numbers\['calls'\], from 0, at a call, and computes with it.*count in a tensor",
     decides_by_a_flag: r"changes counted\.is_first, from True, at a call, and computes with it",
     decides_by_a_loss: r"needs the value of a tensor at once; return it, and decide by it outside.*\(`if trained",
+    writes_by_percent: r"writes a number that it has read from a tensor by %.*an f-string may have it",
     pads_a_text: r"the loop body returns ' +' as '.*', and ' +' at its next call",
     writes_a_text_and_drops_it: r"reads the value of a tensor.*neither returns, prints nor keeps it",
     sets_a_rate_from_the_loss: r"sets param_groups\[…\]\['lr'\] to a value of the step before opt\.step\(\)",

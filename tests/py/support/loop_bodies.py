@@ -356,6 +356,27 @@ def two_written() -> World:
     return World(body, [G, D, E], [opt_e, opt_g, opt_d], [slower])
 
 
+class Layer(nn.Linear):
+    """A layer that trains itself."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+        self.opts = {"own": torch.optim.Adam(self.parameters(), lr=1e-2)}
+
+    def trained(self, batch: Any) -> torch.Tensor:
+        loss = F.mse_loss(self.forward(batch["x"]), batch["t"])
+        self.opts["own"].zero_grad()
+        loss.backward()
+        self.opts["own"].step()
+        return loss
+
+
+def models_hold_optimizers() -> World:
+    layers: Any = nn.ModuleList([Layer(), Layer()])
+    optimizers = [layer.opts["own"] for layer in layers]
+    return World(lambda batch: [layer.trained(batch) for layer in layers], [layers], optimizers)
+
+
 BODIES: dict[str, Callable[[], World]] = {
     make.__name__: make
     for make in (
@@ -373,5 +394,6 @@ BODIES: dict[str, Callable[[], World]] = {
         in_an_object,
         tied,
         written,
+        models_hold_optimizers,
     )
 }

@@ -265,6 +265,28 @@ def td3() -> Work:
     return looped(nets, continuous, body, critics, policy)
 
 
+class Agent(nn.Module):
+    """A policy that holds its optimizer and trains itself, as minimalRL's agents do."""
+
+    def __init__(self):
+        super().__init__()
+        self.policy = mlp(SEEN, ACTIONS)
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=2e-4)
+
+    def train_net(self, b: Batch) -> torch.Tensor:
+        chances = F.softmax(self.policy(b["obs"]), dim=1).gather(1, b["actions"])
+        loss = (-chances.log().squeeze(1) * b["rewards"]).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+def reinforce() -> Work:
+    agent = Agent()
+    return Work(agent, transitions, (agent.optimizer,), body=agent.train_net)
+
+
 CASES: dict[str, Make] = {
     "PPO": ppo,
     "PPO, continuous": ppo_continuous,
@@ -273,4 +295,5 @@ CASES: dict[str, Make] = {
     "C51": c51,
     "SAC": sac,
     "TD3": td3,
+    "REINFORCE": reinforce,
 }

@@ -63,8 +63,7 @@ class Behind:
         if issubclass(kind, torch.nn.Module):
             if not any(value is known for known in self.modules.values()):
                 self.modules.setdefault(path, value)
-            for part, name in _parts(value, path):
-                yield from self._of(part, name)
+            yield from _drivers_in(value, path)
         elif issubclass(kind, DRIVERS):
             if not any(value is known for known in self.drivers.values()):
                 self.drivers[path] = value
@@ -140,8 +139,11 @@ def _words(code: types.CodeType) -> tuple[set[str], list[str]]:
     return mentioned, [name for name in loaded if name.isidentifier()]
 
 
-def _parts(module: torch.nn.Module, path: str) -> Iterator[tuple[torch.nn.Module, str]]:
-    """A module and those in it, with their paths."""
+def _drivers_in(module: torch.nn.Module, path: str) -> Iterator[tuple[Any, str]]:
+    """Yield the drivers that a module and those in it hold, alone or in a list or a dictionary.
+
+    Its methods are not walked: those of a large library lead to all of it.
+    """
     seen: dict[int, Any] = {}
     pending: list[tuple[torch.nn.Module | None, str]] = [(module, path)]
     while pending:
@@ -149,9 +151,14 @@ def _parts(module: torch.nn.Module, path: str) -> Iterator[tuple[torch.nn.Module
         if part is None or id(part) in seen:
             continue
         seen[id(part)] = part
-        yield part, name
-        inner = (attributes(part) or {}).get("_modules", {})
-        pending += ((each, f"{name}.{key}") for key, each in DICT.items(inner))
+        own = attributes(part) or {}
+        for key, each in _plain(DICT.items(own)):
+            kind: type[Any] = type(each)
+            held = [*each.values()] if kind is dict else [*each] if kind in (list, tuple) else [each]
+            for i, driver in enumerate(held):
+                if issubclass(type(driver), DRIVERS):
+                    yield driver, f"{name}.{key}" + (f"[{i}]" if len(held) > 1 else "")
+        pending += ((each, f"{name}.{key}") for key, each in _plain(DICT.items(own.get("_modules", {}))))
 
 
 def _plain(items: Any) -> Iterator[tuple[Any, Any]]:

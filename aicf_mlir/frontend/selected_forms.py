@@ -190,6 +190,13 @@ class Forms:
             raise NotByRow("one row at a time")
         return x.like(x.rows.transpose(*dims))
 
+    def of_pad(self) -> Selected:
+        """Pad each row with a number."""
+        x, pad, mode, value = bound(self.args, self.kwargs, "input", "pad", "mode", "value")
+        if type(x) is not Selected or mode not in (None, "constant") or len(pad) // 2 >= x.rows.dim():
+            raise NotByRow("rows that are each padded with a number")
+        return x.like(torch.nn.functional.pad(x.rows, pad, value=value))
+
     def of_matmul(self) -> Any:
         """Multiply each row by a matrix."""
         x, other = self.args

@@ -164,6 +164,7 @@ WORKS: dict[str, Loss] = {
     "all elements": lambda p, b: (
         p[b["r"]].view(-1).pow(2).mean() + p[b["r"]].reshape(-1, 2, 2).sum(-1).mean()
     ),
+    "padded": lambda p, b: (F.pad(p[b["r"]].cumsum(-1), (1, 0), value=0.5)[:, :-1] * p[b["r"]]).mean(),
     "where of selected": lambda p, b: torch.where(b["t"][b["m"]] > 0, p[b["m"]], 0.1).mean(),
     "booleans": lambda p, b: (p * (b["t"] > 0)[b["m"]].sum()).mean(),
     "any": lambda p, b: p.sum() * (b["t"][b["m"]] > 1).any() + p.mean() * (b["t"][b["m"]] > -9).all(),
@@ -171,6 +172,7 @@ WORKS: dict[str, Loss] = {
 """Of each the value and the gradient are torch's."""
 
 REFUSED: dict[str, tuple[Loss, str]] = {
+    "padded with rows": (lambda p, b: F.pad(p[b["r"]], (0, 0, 1, 0)).sum(), "each padded"),
     "two masks": (lambda p, b: (p[b["m"]] - p[~b["m"]]).sum(), "one mask"),
     "a tensor of all rows": (lambda p, b: (p[b["m"]] - b["t"]).sum(), "selected too"),
     "sorted": (lambda p, b: p[b["m"]].sort()[0][0], "mask"),

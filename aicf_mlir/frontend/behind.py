@@ -153,7 +153,7 @@ def _drivers_in(module: torch.nn.Module, path: str) -> Iterator[tuple[Any, str]]
         seen[id(part)] = part
         own = attributes(part) or {}
         for key, each in _plain(DICT.items(own)):
-            kind: type[Any] = type(each)
+            kind = cast("type[Any]", type(each))
             held = [*each.values()] if kind is dict else [*each] if kind in (list, tuple) else [each]
             for i, driver in enumerate(held):
                 if issubclass(type(driver), DRIVERS):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import children
 import pytest
+from samples.collectives import ON_A_CPU
 
 import aicf_mlir
 from aicf_mlir import _C, OpKind, SelectionError, VerifyError
 from aicf_mlir.ir.registry import schemas
-from samples.collectives import ON_A_CPU
 
 ROOT = Path(__file__).resolve().parents[3]
 OP = ("attrs", "registry", "schema", "target", "tensor_desc")

@@ -17,12 +17,19 @@ from aicf_mlir.passes.average_ranks import last_collective
 from aicf_mlir.passes.check_finite import status_argument
 
 
+def passes_of_ranks(group: str, ranks: int) -> dict[str, str]:
+    """The passes of a step of so many ranks, with their options."""
+    options = f'ranks={ranks} group="{group}"'
+    return {"average-ranks": options, "vote-ranks": options}
+
+
 @dataclass(frozen=True)
 class VoteRanksPass(ModulePass):
     """Let the status of a step be that of the rank that failed at the first check.
 
     The vote is the last collective of a step, and every update waits for the status. So a step that a broken exchange ends has
-    updated nothing either: a function without a status gets one.
+    updated nothing either: a function without a status gets one. The pass belongs before apply-optimizer, whose updates then
+    come after the vote and are made in place.
 
     Options:
       group: the name of the group

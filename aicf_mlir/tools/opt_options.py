@@ -20,6 +20,7 @@ from aicf_mlir.passes.pipeline import (
     describe_pass,
     parse_passes,
 )
+from aicf_mlir.passes.vote_ranks import passes_of_ranks
 from aicf_mlir.reports.describe import Description, to_json, to_table
 from aicf_mlir.reports.sources import LANGUAGES
 from aicf_mlir.stages import STAGES, Stage, stage_range
@@ -134,6 +135,8 @@ def build_parser(passes: PassTable) -> ToolParser:
     steps = add("--stage", dest="steps", action="append", metavar="NAME[=target=T]")
     steps.type, steps.help = _stage, "run the whole pipeline up to this stage"
     add("--target", default="cpu", metavar="T", help="target of --stage: cpu (default), sm_80, sm_90, …")
+    mesh = add("--mesh", metavar="NAME=N", type=_mesh)
+    mesh.help = "a --stage for N processes, as dp=2: they take the mean of their gradients"
     add("--lock", metavar="FILE", help="the kernels that --stage takes, as aicf-tune has measured them")
     verify = add("--verify-each", action=argparse.BooleanOptionalAction, default=True)
     verify.help = "verify after each pass (default)"
@@ -168,6 +171,15 @@ def _stage(text: str) -> tuple[str, str]:
     return "stage", text
 
 
+def _mesh(text: str) -> tuple[str, int]:
+    name, _, count = text.partition("=")
+    if not name.isidentifier() or not count.isdecimal() or int(count) < 1:
+        raise argparse.ArgumentTypeError(
+            f"expected a name and a number of processes such as dp=2, got {text!r}"
+        )
+    return name, int(count)
+
+
 def _count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"expected a number of elements such as 16, got {text!r}")
@@ -187,15 +199,27 @@ def passes_of_pipeline(text: str) -> str:
 
 
 def build_steps(
-    requests: Sequence[tuple[str, str]], target: str, passes: PassTable, lock: str | None = None
+    requests: Sequence[tuple[str, str]],
+    target: str,
+    passes: PassTable,
+    lock: str | None = None,
+    mesh: tuple[str, int] | None = None,
 ) -> tuple[list[Step], HeldLocks]:
     """The passes and stages that the command line requests, in order, and the locks to hold the result against.
 
-    `target` and `lock` are for stages. Raises `PassSpecError`, also for a lock if no stage selects kernels.
+    `target`, `lock` and `mesh` are for stages. Raises `PassSpecError`, also for a lock if no stage selects kernels, and
+    for a mesh without a stage.
     """
     steps: list[Step] = []
     held = HeldLocks()
-    of_stages: Mapping[str, str] = {} if lock is None else lock_options(lock)
+    of_stages = {
+        **({} if lock is None else lock_options(lock)),
+        **({} if mesh is None else passes_of_ranks(*mesh)),
+    }
+    if mesh is not None and all(kind != "stage" for kind, _ in requests):
+        raise PassSpecError(
+            "--mesh is for --stage; the passes of several processes are average-ranks and vote-ranks"
+        )
     is_taken = lock is None
     for kind, text in requests:
         if kind != "stage":

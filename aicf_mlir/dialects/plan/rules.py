@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aicf_mlir.dialects.plan.ahead import check_ahead
 from aicf_mlir.dialects.plan.branches import check_branches
+from aicf_mlir.dialects.plan.collective_rules import check_collectives
 from aicf_mlir.dialects.plan.copies import check_copies
 from aicf_mlir.dialects.plan.hazards import memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
@@ -48,6 +49,7 @@ def check_program(program: ProgramOp) -> None:
     check_ahead(program)
     check_branches(program)
     check_status(program)
+    check_collectives(program)
 
 
 def check_target(program: ProgramOp) -> None:

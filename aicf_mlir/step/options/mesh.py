@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i64
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import Traced
 from aicf_mlir.ir.signature import OF_RANK, argument_labels, steps
+from aicf_mlir.passes.vote_ranks import passes_of_ranks
 from aicf_mlir.runtime.process_ranks import GROUP, ProcessRanks
 from aicf_mlir.step.options.option import Effect
 
@@ -59,10 +60,7 @@ class DataParallel(Effect):
         return list(traces)
 
     def passes(self, device: str) -> Mapping[str, str]:
-        if self.ranks is None:
-            return {}
-        ranks = f"ranks={self.ranks.count}"
-        return {"average-ranks": ranks, "vote-ranks": ranks}
+        return {} if self.ranks is None else passes_of_ranks(GROUP, self.ranks.count)
 
     @property
     def described(self) -> Mapping[str, str | None]:

@@ -106,6 +106,14 @@ def test_locations_are_printed_on_request(opt: Opt) -> None:
         (["--pass-pipeline=builtin.module(csee)"], "unknown pass 'csee'; did you mean cse"),
         (["--print-ir-before=cse,lowr"], "unknown pass 'lowr'; did you mean lower?"),
         (["--elide-elementsattrs-if-larger=-1"], "expected a number of elements such as 16, got '-1'"),
+        (
+            ["--stage", "plan", "--mesh", "dp"],
+            "expected a name and a number of processes such as dp=2, got 'dp'",
+        ),
+        (
+            ["--lower", "--mesh", "dp=2"],
+            "--mesh is for --stage; the passes of several processes are average-ranks",
+        ),
         (["--verify-each=maybe"], "ignored explicit argument 'maybe'"),
         (["--stage", "plans"], "unknown stage 'plans'; the stages are nn, grad, step,"),
         (["--stage", "plan=device=cpu"], "stage 'plan' takes one option, target=…, not 'device=cpu'"),

@@ -664,6 +664,27 @@ plan.program @p target "cpu" {
 
 // -----
 
+// Collectives without an order, and without a vote after them.
+plan.program @p target "cpu" {
+  plan.slot @x : memref<2xf32> input "x"
+  plan.slot @y : memref<2x2xf32> output "y"
+  plan.slot @z : memref<2x2xf32> output "z"
+  plan.launch @k0 "all_gather_cpu" all_gather x(@x) -> y(@y) {group = "dp", ranks = 2}
+  // expected-error@below {{@k1 does not wait for the collective in front of it: expected after(@y)}}
+  plan.launch @k1 "all_gather_cpu" all_gather x(@x) -> y(@z) {group = "dp", ranks = 2}
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<2xf32> input "x"
+  plan.slot @y : memref<2x2xf32> output "y"
+  // expected-error@below {{@k0 is the last collective, and no check_ranks reads @y: the ranks vote last}}
+  plan.launch @k0 "all_gather_cpu" all_gather x(@x) -> y(@y) {group = "dp", ranks = 2}
+}
+
+// -----
+
 // A kernel that takes dense tensors only.
 plan.program @p target "cpu" {
   plan.slot @x : memref<4x6xf32> input "x"

@@ -1,0 +1,16 @@
+// A step of two processes: gradients are written into a bucket, the mean is made here, and the vote is the last collective.
+// RUN: aicf-opt --stage plan --mesh dp=2 %S/../../../examples/train_step.mlir | filecheck %s
+// RUN: not aicf-opt --stage plan --target sm_90 --mesh dp=2 %S/../../../examples/train_step.mlir 2>&1 | filecheck %s --check-prefix=GPU
+// RUN: not aicf-opt --stage plan --mesh dp=0 %S/../../../examples/train_step.mlir 2>&1 | filecheck %s --check-prefix=COUNT
+
+// CHECK:      plan.slot @bucket in @temp[{{[0-9]+}}] : memref<3610xf32>
+// CHECK:      plan.launch @{{.*}} -> out(@dw{{.*}})
+// CHECK:      plan.launch @{{.*}} all_gather x(@bucket) -> y(@bucket.of_ranks) {group = "dp", ranks = 2}
+// CHECK:      plan.launch @{{.*}} all_gather x(@failed) after(@bucket.of_ranks) -> y(@status.of_ranks)
+// CHECK:      check_ranks status(@failed) of_ranks(@status.of_ranks) -> status(@failed)
+// CHECK-NOT:  all_gather
+// CHECK-NOT:  copy
+// CHECK:      predicate not @failed
+
+// GPU: no kernel runs all_gather(f32[3610]) -> (f32[2, 3610]) on sm_90
+// COUNT: expected a name and a number of processes such as dp=2, got 'dp=0'

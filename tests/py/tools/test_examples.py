@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import math
+import os
 import re
 import sys
 from pathlib import Path
@@ -143,3 +144,15 @@ def test_cifar_without_chance_is_torch(device: str, monkeypatch: pytest.MonkeyPa
         optimizer.step()
         scheduler.step()
         assert loss == pytest.approx(expected.item(), abs=2e-3)
+
+
+def test_data_parallel() -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "localhost"]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    run = children.run(
+        [*command, "--nproc-per-node", "2", str(EXAMPLES / "data_parallel.py"), "--epochs", "4"],
+        env=environment,
+    )
+    assert run.returncode == 0, run.stderr
+    right = [float(number) for number in re.findall(r"([\d.]+) % of the test digits", run.stdout)]
+    assert len(right) == 4 and right[-1] > 85, run.stdout

@@ -104,10 +104,10 @@ def check_dtype(model: torch.nn.Module, dtype: torch.dtype | None) -> None:
             )
 
 
-def group_of(model: object) -> Any:
-    """Return the process group of a model that DistributedDataParallel has wrapped; None for any other."""
+def ddp_of(model: object) -> Any:
+    """Return the DistributedDataParallel that has wrapped a model; None for any other."""
     inner = getattr(model, "_orig_mod", model)
-    return cast(Any, inner).process_group if isinstance(inner, DistributedDataParallel) else None
+    return inner if isinstance(inner, DistributedDataParallel) else None
 
 
 FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")

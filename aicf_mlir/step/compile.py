@@ -13,7 +13,6 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from aicf_mlir.frontend import LossFunction, source
-from aicf_mlir.frontend.model import group_of
 from aicf_mlir.frontend.precision import PrecisionName
 from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.frontend.tracing import refuse_surroundings
@@ -26,7 +25,7 @@ from aicf_mlir.step.data_parallel import DataParallelStep
 from aicf_mlir.step.eval_step import CompiledEvalStep
 from aicf_mlir.step.options.clipping import ClipGradNorm
 from aicf_mlir.step.options.loss_scaling import LossScale
-from aicf_mlir.step.options.mesh import DataParallel
+from aicf_mlir.step.options.mesh import DataParallel, mesh_of
 from aicf_mlir.step.options.table import documented
 from aicf_mlir.step.request import Request
 
@@ -76,16 +75,20 @@ def compile_train_step(
     Raises TraceError for code that cannot be expressed, SelectionError when a kernel is missing for the device, and
     BindError for tensors that do not fit. Raises VerifyError with file, line and column for a plan that breaks a rule.
     """
-    arguments = locals()
-    refuse_surroundings(source.here())
-    if mesh is None:
-        arguments["mesh"] = group_of(model)
-    request = Request.of("train", model, (optimizer,), arguments)
+    arguments, here = locals(), source.here()
+    arguments["mesh"] = mesh_of(model, mesh)
+    ranks = DataParallel.of(arguments).ranks
+
+    def requested() -> Request:
+        refuse_surroundings(here)
+        return Request.of("train", model, (optimizer,), arguments)
+
     with cycles_collected():
-        if request.effect(DataParallel).ranks is None:
+        if ranks is None:
+            request = requested()
             step = CompiledTrainStep(request, request.build())
         else:
-            step = DataParallelStep.compiled(request)
+            step, request = DataParallelStep.compiled(ranks, name, requested)
     belongs_to(optimizer, step)
     for effect in request.effects.values():
         effect.begin(step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Literal, overload
@@ -30,6 +30,7 @@ from aicf_mlir.runtime.ranges import RECORDER, named_range
 from aicf_mlir.runtime.release import release_tensors
 from aicf_mlir.runtime.snapshot import Snapshot, copied, put_back
 from aicf_mlir.runtime.status import data_error
+from aicf_mlir.stages import Snapshots
 from aicf_mlir.step.examined_step import SKIPPED, ExaminedStep
 from aicf_mlir.step.options.loss_scaling import LossScaling
 from aicf_mlir.step.options.metrics import GatheredMetrics
@@ -129,6 +130,7 @@ class CompiledTrainStep(ExaminedStep):
             self._refuse_autocast()
             self._prepare()
             addresses, _owners = plan.stage(entries) if entries is not None else ((), [])
+            self._ready(plan)
             log.info("%s: capture begins", self.name)
             with held(), self._range("capture"):
                 plan.executor.capture()
@@ -242,10 +244,17 @@ class CompiledTrainStep(ExaminedStep):
         with self._session:  # refuses a forked child, and another thread; binding takes the lock again
             request = self._request.anew()
         built = request.build()
+        self._ready_to_install(built.stages)
         with built.store.session, held():
             self._request = request
             self._install(built)
         log.info("%s: compiled again", self.name)
+
+    def _ready(self, plan: BoundPlan) -> None:
+        """Do what must be done once a call can no longer fail, and before it changes anything."""
+
+    def _ready_to_install(self, stages: Sequence[Snapshots]) -> None:
+        """Do the same where a step is compiled again, to these stages."""
 
     def snapshot(self) -> Snapshot:
         """Return a copy of parameters, optimizer state, host_scalar slots and the buffers that steps update.

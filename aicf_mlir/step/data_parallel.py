@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from hashlib import sha256
-from typing import Any, Literal, cast
+from threading import Lock
+from typing import Any, Literal, Self, cast
+from weakref import WeakKeyDictionary
 
 import torch
 
 from aicf_mlir.errors import RankError, StateError
-from aicf_mlir.frontend.model import unwrapped
+from aicf_mlir.frontend.model import ddp_of, unwrapped
+from aicf_mlir.frontend.reads import named_modules
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.certificate import Certificate
 from aicf_mlir.runtime.micro_batches import StepBatch
-from aicf_mlir.runtime.process_ranks import ProcessRanks, Together
+from aicf_mlir.runtime.process_ranks import ProcessRanks, Together, digest, digest_of
 from aicf_mlir.runtime.snapshot import Snapshot
+from aicf_mlir.stages import Snapshots
 from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.step.examined_step import SKIPPED
 from aicf_mlir.step.options.mesh import DataParallel
+from aicf_mlir.step.options.metrics import GatheredMetrics
 from aicf_mlir.step.options.seed import Randomness
 from aicf_mlir.step.request import Request
+
+SHARED_ROLES = ("param", "buffer", "state", "host_scalar")
+"""What all ranks have alike, but for random numbers and metrics."""
 
 
 class DataParallelStep(CompiledTrainStep):
@@ -34,58 +42,83 @@ class DataParallelStep(CompiledTrainStep):
     _together: Together | None = None
 
     @classmethod
-    def compiled(cls, request: Request) -> DataParallelStep:
-        """Compile on all ranks, or on none. The model gets the parameters and buffers that it has on rank 0."""
-        model, effect = unwrapped(request.model), request.effect(DataParallel)
-        ranks = cast(ProcessRanks, effect.ranks)
-        with Together(ranks, request.name, "compile_train_step") as all_of_them:
-            tensors = [*model.parameters(), *model.buffers()]
-            request.effect(Randomness).state.of_rank(ranks.rank)
-            of_model = frozenset(id(buffer) for buffer in model.buffers())
-            request = request.with_effect(replace(effect, of_model=of_model))
-            all_of_them.reached(digest(_described(model)))
-            ranks.shared(tensors)
-        with Together(ranks, request.name, "compile_train_step") as all_of_them:
+    def compiled(cls, ranks: ProcessRanks, name: str, make: Callable[[], Request]) -> tuple[Self, Request]:
+        """Compile what `make` requests on all ranks, or on none. All bound tensors get the values that they have on rank 0."""
+        with Together(ranks, name, "compile_train_step") as call:
+            request = make()
+            state, metrics = request.effect(Randomness).state, request.effect(GatheredMetrics).metrics
+            state.of_rank(ranks.rank)
+
+            def apart() -> set[int]:
+                return {
+                    id(tensor)
+                    for tensor in (*metrics.tensors, *([] if state.tensor is None else [state.tensor]))
+                }
+
+            effect = replace(request.effect(DataParallel), ranks=ranks, apart=apart)
+            request = request.with_effect(effect)
+            model = unwrapped(request.model)
+            call.reached(digest(_described(model)))
+            ranks.shared([*model.parameters(), *model.buffers()])
+        with Together(ranks, name, "compile_train_step") as call:
             step = cls(request, request.build())
-            all_of_them.reached(step._texts)
-        return step
+            call.reached(_texts(step._built.stages))
+            ranks.shared(step._alike("param", "buffer"))
+        so = "The optimizers have other state or numbers; load the same on all ranks before compiling"
+        with Together(ranks, name, "compile_train_step", so) as call:
+            call.reached(digest_of(step._alike(*SHARED_ROLES)))
+        return step, request
+
+    def __init__(self, *given: Any):
+        """Take what a CompiledTrainStep takes."""
+        self._turn = Lock()
+        self._digests: WeakKeyDictionary[BoundPlan, str] = WeakKeyDictionary()
+        super().__init__(*given)
 
     @property
     def _ranks(self) -> ProcessRanks:
         return cast(ProcessRanks, self._request.effect(DataParallel).ranks)
 
-    def _called(self, what: str) -> Together:
-        if self._together is not None:
-            raise StateError(f"{self.name}: {what} inside of {self._together.what}")
-        return Together(self._ranks, self.name, what)
+    def _alike(self, *roles: str) -> list[torch.Tensor]:
+        """The memory of these roles that all ranks have alike, in one order."""
+        store = self._store
+        own = {tensor.data_ptr() for tensor in self._apart()}
+        views = [store.view(*key) for key in sorted(store.slots) if key[0] in roles]
+        return [view for view in views if view.data_ptr() not in own]
 
-    @property
-    def _texts(self) -> str:
-        """A digest of all plans: ranks run the same."""
-        return digest("\n".join(stages.text("plan") for stages in self._built.stages))
+    def _apart(self) -> list[torch.Tensor]:
+        state = self._request.effect(Randomness).state.tensor
+        return [*self._request.effect(GatheredMetrics).metrics.tensors, *([] if state is None else [state])]
 
     def _reached(self, plan: BoundPlan) -> None:
-        """Go on once every rank is ready to run this plan."""
-        if self._together is not None:
-            self._together.reached(f"plan {self._plans.index(plan)} of {self._digest()}")
-
-    def _digest(self) -> str:
-        known = vars(self).get("_known_digest")
-        if known is None or known[0] is not self._built:
-            known = vars(self)["_known_digest"] = (self._built, self._texts)
-        return known[1]
+        """Go on once every rank is ready to run the text of this plan with the same numbers of the host."""
+        if self._together is not None and not self._together.is_reached:
+            if plan not in self._digests:
+                self._digests[plan] = digest(self._built.stages[self._plans.index(plan)].text("plan"))
+            numbers = digest_of(self._alike("host_scalar"))
+            self._together.reached(f"plan {self._digests[plan]} and numbers {numbers}")
 
     def _all(self, what: str, call: Callable[[], Any]) -> Any:
         """Make a call on all ranks."""
-        with self._called(what) as self._together:
-            try:
+        if not self._turn.acquire(blocking=False):
+            raise StateError(
+                f"{self.name}: this step is in use by another thread; wait for its call to return"
+            )
+        try:
+            with Together(self._ranks, self.name, what) as self._together:
+                ddp = ddp_of(self._request.model)
+                if ddp is not None and not ddp.require_backward_grad_sync:
+                    raise StateError(
+                        f"{self.name}: inside of no_sync(), which a step does not follow; use accumulate="
+                    )
                 return call()
-            except StateError as error:
-                if isinstance(error, RankError) or not self._ranks.lost:
-                    raise
-                raise RankError(f"{self.name}: {self._ranks.lost}. {SKIPPED}") from error  # it came as a text
-            finally:
-                self._together = None
+        except StateError as error:
+            if isinstance(error, RankError) or not self._ranks.lost:
+                raise
+            raise RankError(f"{self.name}: {self._ranks.lost}. {SKIPPED}") from error  # it came as a text
+        finally:
+            self._together = None
+            self._turn.release()
 
     def train_step(self, batch: StepBatch) -> torch.Tensor:
         """Run one step eagerly; see CompiledTrainStep."""
@@ -93,7 +126,7 @@ class DataParallelStep(CompiledTrainStep):
 
     def warmup(self, batch: StepBatch, runs: int = 1) -> None:
         """Run the step and put everything back; see CompiledTrainStep."""
-        self._all(f"warmup(runs={runs})", lambda: super(DataParallelStep, self).warmup(batch, runs))
+        self._all(f"warmup(runs={runs!r})", lambda: super(DataParallelStep, self).warmup(batch, runs))
 
     def capture(  # pyright: ignore[reportIncompatibleMethodOverride]  (of its overloads)
         self, batch: StepBatch | None = None, *, verify: Literal["bitwise"] | None = None, steps: int = 3
@@ -105,7 +138,8 @@ class DataParallelStep(CompiledTrainStep):
 
     def replay(self, n: int = 1, inputs: StepBatch | None = None, sync: bool = False) -> torch.Tensor:
         """Repeat the captured step; see CompiledTrainStep. Ctrl-C is taken after the `n` steps."""
-        return self._all(f"replay({n})", lambda: super(DataParallelStep, self).replay(n, inputs, sync))
+        what = f"replay({n})" if n.__class__ is int else f"replay of {type(n).__name__}"
+        return self._all(what, lambda: super(DataParallelStep, self).replay(n, inputs, sync))
 
     def check(self, batch: StepBatch | None = None, *, steps: int = 1, exact: bool = False) -> Any:
         """Raise StateError: a step of several ranks is compared with torch as a step of one process."""
@@ -113,40 +147,56 @@ class DataParallelStep(CompiledTrainStep):
 
     def profile(self, n: int = 20, batch: StepBatch | None = None) -> Any:
         """Measure each launch, on all ranks; see ExaminedStep."""
-        return self._all(f"profile({n})", lambda: super(DataParallelStep, self).profile(n, batch))
+        return self._all(f"profile({n!r})", lambda: super(DataParallelStep, self).profile(n, batch))
 
     def recompile(self) -> None:
-        """Compile again, on all ranks; see CompiledTrainStep."""
+        """Compile again, on all ranks or on none; see CompiledTrainStep."""
         self._all("recompile", super().recompile)
+
+    def close(self) -> None:
+        """Free the memory of the step now; see CompiledTrainStep. The other ranks cannot go on without this one."""
+        if self._state != "closed":
+            with suppress(StateError):
+                self._all("close", lambda: None)
+            super().close()
+
+    def restore(self, snapshot: object) -> None:
+        """Put back a snapshot, on all ranks; see CompiledTrainStep. Raises RankError if they differ afterwards."""
+        self._all("restore", lambda: super(DataParallelStep, self).restore(snapshot))
+        self._expect_alike("restored")
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Restore what `save` wrote, on all ranks or on none; see CompiledTrainStep.
 
-        Every rank may load the file of rank 0; their random numbers stay apart. Raises RankError if the ranks have other
-        parameters afterwards: then they have loaded files of different steps.
+        Every rank may load the file of rank 0; their random numbers stay apart. Raises RankError if the ranks differ
+        afterwards: then they have loaded files of different steps.
         """
         self._all("load", lambda: super(DataParallelStep, self).load(path))
+        self._expect_alike("loaded")
         state = self._request.effect(Randomness).state
-        seed = None if state.tensor is None else int(state.tensor[0])
-        own = digest_of(
-            parameter for group in self._built.optimizers[0].param_groups for parameter in group["params"]
-        )
-        told = self._ranks.told({"seed": seed, "digest": own})
-        if len({each["digest"] for each in told}) > 1:
-            raise RankError(
-                f"{self.name}: the ranks have loaded other parameters; load the same file on all of them"
-            )
-        if len({each["seed"] for each in told}) == 1:
-            state.apart(self._ranks.rank)
+        if state.tensor is not None:
+            told: list[dict[str, str]] = []
+            mine = {"seed": str(int(state.tensor[0]))}
+            self._all("the seeds", lambda: (self._ready(self._active), told.extend(self._ranks.told(mine))))
+            if len({each["seed"] for each in told}) == 1:
+                state.apart(self._ranks.rank)
+
+    def _expect_alike(self, done: str) -> None:
+        so = f"They have {done} different states, and must not go on; take the same on all of them"
+        with Together(self._ranks, self.name, "the comparison", so) as call:
+            call.reached(digest_of(self._alike(*SHARED_ROLES)))
 
     def _restore(self, snapshot: Snapshot) -> None:
         if self._together is not None:
             self._together.reached()
         super()._restore(snapshot)
 
-    def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
+    def _ready(self, plan: BoundPlan) -> None:
         self._reached(plan)
-        return super()._advance(plan, run)
+
+    def _ready_to_install(self, stages: Sequence[Snapshots]) -> None:
+        if self._together is not None:
+            self._together.reached(_texts(stages))
 
     def _looked_at(self, batch: StepBatch | None, what: str) -> Any:
         found = super()._looked_at(batch, what)
@@ -157,27 +207,22 @@ class DataParallelStep(CompiledTrainStep):
         self._reached(plan)
         super()._rehearse(plan, addresses, runs)
 
+    def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
+        self._reached(plan)
+        return super()._advance(plan, run)
+
     def _replay(self, plan: BoundPlan, n: int, addresses: tuple[int, ...], loss: int, steady: bool) -> None:
         self._reached(plan)
         super()._replay(plan, n, addresses, loss, steady)
 
 
-def digest_of(tensors: Iterable[torch.Tensor]) -> str:
-    """A short name of the values of tensors on the host."""
-    sha = sha256()
-    for tensor in tensors:
-        sha.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return sha.hexdigest()[:16]
-
-
-def digest(text: str) -> str:
-    """A short name of a text."""
-    return sha256(text.encode()).hexdigest()[:16]
+def _texts(stages: Sequence[Snapshots]) -> str:
+    """A digest of all plans: ranks run the same."""
+    return digest("\n".join(each.text("plan") for each in stages))
 
 
 def _described(model: torch.nn.Module) -> str:
-    """The names, types and shapes of the tensors of a model, and its layers."""
+    """The layers of a model, and the names, types and shapes of its tensors."""
     named = [*model.named_parameters(), *model.named_buffers()]
-    return "\n".join(
-        [repr(model), *(f"{name} {tensor.dtype} {list(tensor.shape)}" for name, tensor in named)]
-    )
+    layers = [f"{name}: {type(module).__name__}" for name, module in named_modules(model)]
+    return "\n".join([*layers, *(f"{name} {tensor.dtype} {list(tensor.shape)}" for name, tensor in named)])

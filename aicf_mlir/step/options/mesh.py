@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,7 +13,8 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i64
 
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import Traced
-from aicf_mlir.ir.signature import OF_RANK, argument_labels, steps
+from aicf_mlir.frontend.model import ddp_of
+from aicf_mlir.ir.signature import OF_RANK, ArgumentIndex, argument_labels, result_labels, steps
 from aicf_mlir.passes.vote_ranks import passes_of_ranks
 from aicf_mlir.runtime.process_ranks import GROUP, ProcessRanks
 from aicf_mlir.step.options.option import Effect
@@ -27,8 +28,8 @@ class DataParallel(Effect):
     """The ranks of a step; none for a step of one process."""
 
     ranks: ProcessRanks | None = None
-    of_model: frozenset[int] = frozenset()
-    """The buffers of the model, by `id`: all ranks have those of rank 0."""
+    apart: Callable[[], set[int]] = set
+    """The tensors that each rank has for itself, by `id`: random numbers and metrics."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -44,18 +45,24 @@ class DataParallel(Effect):
             )
 
     def added(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
-        """Return the traces, with a mark on each buffer of the model."""
+        """Return the traces, with a mark on each tensor that the forward updates and all ranks have from rank 0."""
         if self.ranks is None:
             return list(traces)
         for traced in traces:
-            own = {name for name, tensor in traced.buffers.items() if id(tensor) in self.of_model}
+            held = {**traced.parameters, **traced.buffers}
+            own = {name for name, tensor in held.items() if id(tensor) in self.apart()}
             for function in steps(traced.module):
-                labels = [
-                    replace(label, rest=(*label.rest, (OF_RANK, IntegerAttr(0, i64))))
-                    if label.role == "buffer" and label.name in own
-                    else label
-                    for label in argument_labels(function)
+                labels = argument_labels(function)
+                index = ArgumentIndex(labels)
+                updates = [
+                    label
+                    for label in result_labels(function)
+                    if label.role == "update" and label.name not in own
                 ]
+                for place in {index.updated_by(label)[0] for label in updates}:
+                    if labels[place].role in ("buffer", "param"):
+                        mark = (OF_RANK, IntegerAttr(0, i64))
+                        labels[place] = replace(labels[place], rest=(*labels[place].rest, mark))
                 function.arg_attrs = ArrayAttr([label.to_attribute() for label in labels])
         return list(traces)
 
@@ -66,6 +73,28 @@ class DataParallel(Effect):
     def described(self) -> Mapping[str, str | None]:
         ranks = self.ranks
         return {"mesh": None if ranks is None else f"{GROUP}={ranks.count}, this is rank {ranks.rank}"}
+
+
+def mesh_of(model: object, mesh: Any) -> Any:
+    """Return the mesh that is given, or that DistributedDataParallel brings along. Raises BindError for one of another
+    group, and for what such a wrapper has that a step does not follow.
+    """
+    if (ddp := ddp_of(model)) is None:
+        return mesh
+    given = {
+        "mixed_precision": ddp.mixed_precision is not None,
+        "a communication hook": bool(ddp._comm_hooks),
+        "parameters to ignore": bool(ddp.parameters_to_ignore),
+        "broadcast_buffers=False": not ddp.broadcast_buffers,
+    }
+    for what, is_there in given.items():
+        if is_there:
+            raise BindError(
+                f"the DistributedDataParallel has {what}, which a step does not follow; leave it out"
+            )
+    if mesh is not None and group_of(mesh) is not ddp.process_group:
+        raise BindError("mesh: the DistributedDataParallel has another process group; leave mesh= out")
+    return ddp.process_group
 
 
 def group_of(mesh: Any) -> dist.ProcessGroup:

@@ -50,12 +50,17 @@ def test_a_fault_on_one_rank_changes_nothing_on_any(tmp_path: Path) -> None:
             0: "BindError: step: no shape group",
             None: "RankError: step: rank 0 cannot go on: BindError: step: no",
         },
-        "other plan": {None: "RankError: step: the ranks differ: rank 0 has plan 1 of"},
+        "other plan": {None: "RankError: step: the ranks differ: rank 0 has plan "},
         "guard": {1: "GuardError: ", None: "RankError: step: rank 1 cannot go on: GuardError: "},
         "replay of a bad label": {None: "OutOfRangeError: step: rank 1: "},
         "another call": {
             None: "RankError: step: the ranks differ: rank 0 calls replay(2), rank 1 calls replay(3)"
         },
+        "interrupt of all": dict.fromkeys((0, 1, 2, None), "InterruptedError: before the step"),
+        "interrupt and shape": {0: "InterruptedError: before the step", None: "BindError: "},
+        "long": {1: "BindError: ", None: "RankError: step: "},
+        "rate": {None: "RankError: step: the ranks differ: rank 0 has plan "},
+        "restore": {None: "RankError: step: the ranks differ: rank 0 calls train_step, rank 1 calls restore"},
         "recompile": {
             None: "RankError: step: the ranks differ: rank 0 calls train_step, rank 1 calls train_step, rank 2 calls"
         },
@@ -65,7 +70,11 @@ def test_a_fault_on_one_rank_changes_nothing_on_any(tmp_path: Path) -> None:
             told = found[name]["told"]
             assert told.startswith(texts.get(rank, texts[None])), (name, rank, told)
             assert "OutOfRange" not in texts[None] or "Target 99 is out of bounds" in told
-            assert SKIPPED in told or NOTHING in told or rank in texts, (name, rank, told)
+            assert SKIPPED in told or NOTHING in told or rank in texts or "BindError" in texts[None], (
+                name,
+                rank,
+                told,
+            )
             assert found[name]["same"], (name, rank)
     for name, case in ranks[0].items():
         if isinstance(case, dict):  # afterwards all go on, with the same parameters
@@ -77,6 +86,8 @@ def test_a_fault_on_one_rank_changes_nothing_on_any(tmp_path: Path) -> None:
         "nothing",
     ]
     assert all("the ranks differ" in found["other model"] for found in ranks)
+    assert ranks[1]["option"].startswith("BindError: clip_grad_norm")
+    assert "rank 1 cannot go on: BindError: clip_grad_norm" in ranks[0]["option"]
     assert ranks[0]["refused loss"].startswith("TraceError")
     for found in ranks[1:]:
         assert "RankError: step: rank 0 cannot go on: TraceError" in found["refused loss"]
@@ -92,6 +103,19 @@ def test_a_rank_that_is_killed_ends_the_others_between_two_steps(tmp_path: Path)
         assert found["afterwards"].startswith("RankError: step: rank ")
         assert found["finite"]
     assert first["digest"] == last["digest"]
+
+
+def test_a_size_that_one_rank_has_alone_ends_nothing(tmp_path: Path) -> None:
+    ranks = found_by("of_other_sizes", 2, tmp_path)
+    for rank in ranks:
+        assert rank["told"][0].startswith("RankError: step: the ranks differ")
+        assert rank["told"][1:] == ["nothing"] * 4
+        assert rank["digest"] == ranks[0]["digest"]
+
+
+def test_tensors_beside_the_model_are_those_of_rank_0(tmp_path: Path) -> None:
+    ranks = found_by("beside_the_model", 2, tmp_path)
+    assert ranks[0] == ranks[1]
 
 
 def test_all_ranks_go_on_from_the_file_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

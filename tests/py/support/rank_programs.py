@@ -140,6 +140,44 @@ def as_micro_batches(rank: int, count: int) -> dict[str, Any]:
     return found
 
 
+def of_other_sizes(rank: int, count: int) -> dict[str, Any]:
+    """One rank meets a size that is not compiled yet, alone; then all do."""
+    ours = plain()
+    options: dict[str, Any] = {"loss_fn": loss_of, "example": batch(0, rank), "mesh": dist.group.WORLD}
+    step = compile_train_step(ours, adam(ours), further_sizes=2, **options)
+    told = [_told(partial(step.train_step, batch(1, rank, 7 if rank == 0 else 16)))]
+    told += [_told(partial(step.train_step, batch(2, rank, rows))) for rows in (16, 7, 5, 16)]
+    return {"told": told, "digest": digest(ours)}
+
+
+def beside_the_model(rank: int, count: int) -> dict[str, Any]:
+    """The loss has a parameter and a codebook of its own, which begin otherwise on each rank."""
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(1.0 + rank))
+            self.code = nn.Parameter(torch.full((5,), float(rank)), requires_grad=False)
+
+        def forward(self, module: nn.Module, given: Batch) -> torch.Tensor:
+            x, t = given
+            scores = self.scale * module(x) + self.code
+            with torch.no_grad():
+                self.code.mul_(0.9).add_(scores.mean(0), alpha=0.1)
+            return nn.functional.cross_entropy(scores, t)
+
+    ours, loss = plain(), Loss()
+    optimizer = torch.optim.AdamW([*ours.parameters(), loss.scale], lr=1e-2, eps=1e-3)
+    step = compile_train_step(ours, optimizer, loss_fn=loss, example=batch(0, rank), mesh=dist.group.WORLD)
+    for number in range(4):
+        step.train_step(batch(number, rank))
+    bits = digest(ours) + digest(loss)
+    step.recompile()
+    for number in range(4):
+        step.train_step(batch(number, rank))
+    return {"bits": [bits, digest(ours) + digest(loss)]}
+
+
 def resumed(rank: int, count: int) -> dict[str, Any]:
     """A step with dropout, saved by rank 0 and loaded by all; each rank draws numbers of its own."""
     folder = os.environ["AICF_TEST_FOLDER"]
@@ -215,7 +253,30 @@ def faults(rank: int, count: int) -> dict[str, Any]:
     case("replay of a bad label", lambda: step.replay(3, inputs=(x, label if rank == 1 else t)))
     case("another call", lambda: step.replay(2 if rank == 0 else 3))
     case("interrupt", lambda: _interrupted(step, (x, t), rank == 1))
+    case("interrupt of all", lambda: _interrupted_before(step, (x, t)))
+    wrong = batch(2, rank, 9)
+    case(
+        "interrupt and shape",
+        lambda: _interrupted_before(step, (x, t)) if rank == 0 else step.train_step(wrong),
+    )
+    case("long", lambda: step.replay((x, t)) if rank == 1 else step.train_step((x, t)))
+    if rank == 1:
+        optimizer.param_groups[0]["lr"] = 0.5
+    case("rate", lambda: step.train_step((x, t)), undo=lambda: optimizer.param_groups[0].update(lr=1e-2))
+    kept = step.snapshot()
+    step.train_step((x, t))
+    case("restore", lambda: step.restore(kept) if rank == 1 else step.train_step((x, t)))
     case("recompile", lambda: step.recompile() if rank == 2 else step.train_step((x, t)))
+    found["option"] = _told(
+        lambda: compile_train_step(
+            ours,
+            optimizer,
+            loss_fn=loss_of,
+            example=batch(0, rank),
+            mesh=dist.group.WORLD,
+            clip_grad_norm=-1.0 if rank == 1 else 1.0,
+        )
+    )
     other = model(24 if rank != 1 else 25)
     found["other model"] = _told(
         lambda: compile_train_step(
@@ -232,6 +293,23 @@ def faults(rank: int, count: int) -> dict[str, Any]:
         )
     )
     return found
+
+
+def _interrupted_before(step: Any, given: Batch) -> None:
+    """A step that a signal comes to before the ranks agree."""
+    prepare = step._prepare
+
+    def first() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        prepare()
+
+    vars(step)["_prepare"] = first
+    try:
+        step.train_step(given)
+    except KeyboardInterrupt:
+        raise InterruptedError("before the step") from None
+    finally:
+        del vars(step)["_prepare"]
 
 
 def _interrupted(step: Any, given: Batch, is_mine: bool) -> None:

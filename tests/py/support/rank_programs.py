@@ -344,5 +344,5 @@ def killed(rank: int, count: int) -> dict[str, Any]:
         "told": told,
         "digest": digest(ours),
         "afterwards": afterwards,
-        "finite": furthest(ours, ours) == 0.0,
+        "steps": vars(step)["_session"].steps,
     }

@@ -158,7 +158,9 @@ def _drivers_in(module: torch.nn.Module, path: str) -> Iterator[tuple[Any, str]]
             for i, driver in enumerate(held):
                 if issubclass(type(driver), DRIVERS):
                     yield driver, f"{name}.{key}" + (f"[{i}]" if len(held) > 1 else "")
-        pending += ((each, f"{name}.{key}") for key, each in _plain(DICT.items(own.get("_modules", {}))))
+        inner = own.get("_modules")
+        if issubclass(type(inner), dict):  # that of a TorchScript module is none
+            pending += ((each, f"{name}.{key}") for key, each in _plain(DICT.items(inner)))
 
 
 def _plain(items: Any) -> Iterator[tuple[Any, Any]]:

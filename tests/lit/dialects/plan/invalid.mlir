@@ -678,9 +678,11 @@ plan.program @p target "cpu" {
 
 plan.program @p target "cpu" {
   plan.slot @x : memref<2xf32> input "x"
+  plan.slot @w : memref<2xf32> param "w"
   plan.slot @y : memref<2x2xf32> output "y"
   // expected-error@below {{@k0 is the last collective, and no check_ranks reads @y: the ranks vote last}}
   plan.launch @k0 "all_gather_cpu" all_gather x(@x) -> y(@y) {group = "dp", ranks = 2}
+  plan.launch @k1 "relu_cpu" relu x(@x) -> y(@w)
 }
 
 // -----

@@ -39,6 +39,8 @@ class Written:
     call: Callable[[], object]
     nodes: range
     """The numbers of the nodes of autograd that it has made."""
+    keeping: frozenset[int]
+    """Those of them that have kept a value: torch calls the function again where a gradient asks for one."""
     location: SourceLocation | None
 
 
@@ -104,17 +106,25 @@ class Checkpoints:
         if not self._written:
             return []
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-            numbers = {node._sequence_nr() for output in outputs for node, _ in edges_behind(output)}
-        return [each for each in self._written if any(number in each.nodes for number in numbers)]
+            nodes: list[Any] = [node for output in outputs for node, _ in edges_behind(output)]
+            numbers = {node._sequence_nr() for node in nodes}
+            # a function of the user's is a node before its forward, which may make others
+            users = {node._sequence_nr() for node in nodes if getattr(node, "_raw_saved_tensors", ())}
+        return [
+            each
+            for each in self._written
+            if numbers & each.keeping or any(number in each.nodes for number in users)
+        ]
 
     def _around(self, call: Callable[[], object], early: bool) -> Generator[None]:
         """Surround the first call; with `early` the second one ends at the last value that a gradient needs."""
         before = kept = self._versions()
-        first, draws = AUTOGRAD._get_sequence_nr(), Draws()
+        first, draws, keeping = AUTOGRAD._get_sequence_nr(), Draws(), set[int]()
 
         def keep(tensor: torch.Tensor) -> Any:
             nonlocal kept
             kept = self._versions()
+            keeping.add(AUTOGRAD._get_sequence_nr() - 1)  # a node keeps values when it has been made
             return weakref.ref(tensor)
 
         with saved_tensors_hooks(keep, lambda held: held()), draws:
@@ -134,7 +144,8 @@ class Checkpoints:
                 "torch's second call stops before, at the last value that it needs",
                 location,
             )
-        self._written.append(Written(call, range(first, AUTOGRAD._get_sequence_nr()), location))
+        nodes = range(first, AUTOGRAD._get_sequence_nr())
+        self._written.append(Written(call, nodes, frozenset(keeping if early else nodes), location))
 
     def _refuse(self, what: str, why: str, location: SourceLocation | None) -> None:
         raise trace_error(

@@ -76,8 +76,10 @@ class Writes(nn.Module):
         self.register_buffer("c", torch.zeros(()))
 
     def part(self, x: torch.Tensor) -> torch.Tensor:
-        if self.where == "first":
+        if self.where in ("first", "beside what is kept"):
             self.c.add_(1)
+        if self.where == "beside what is kept":  # of the two results the gradient needs none that is kept
+            return (x.sin(), x + 1)[1]
         if self.where == "behind a draw":
             x = self.drop(x)
             self.c.add_(1)
@@ -93,7 +95,9 @@ class Writes(nn.Module):
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("where", ["first", "last", "before a sum", "behind a draw", "norm", "detached"])
+@pytest.mark.parametrize(
+    "where", ["first", "last", "before a sum", "behind a draw", "norm", "detached", "beside what is kept"]
+)
 def test_what_is_written_is_as_in_torch_or_refused(where: str, reentrant: bool) -> None:
     """Torch's second call ends at the last value that a gradient needs, unless it is reentrant, and repeats draws."""
     ours = Writes(where, reentrant)

@@ -41,11 +41,11 @@ def in_reach(sample: Sample) -> bool:
 
 
 def by_op(free: bool) -> Mapping[str, Sequence[Sample]]:
-    """The samples of every op but the checks, which have tests of their own."""
+    """The samples of every op but checks and collectives, which have tests of their own."""
     found: dict[str, list[Sample]] = {}
     for sample in NN_SAMPLES:
         name = sample.op_type().name
-        if not name.startswith("nn.check_") and is_free(sample) == free and in_reach(sample):
+        if not name.startswith(("nn.check_", "nn.all_")) and is_free(sample) == free and in_reach(sample):
             found.setdefault(name, []).append(sample)
     return found
 

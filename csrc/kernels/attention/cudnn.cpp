@@ -28,8 +28,8 @@ size_t engine_bytes(const AttentionProblem& p, int64_t slab) {
   return static_cast<size_t>(slab * p.heads * of_head * kElementBytes + kRoom);
 }
 
-// The most images that divide the batch and fit; each slab's numbers of rows begin where the first one's do, at
-// 16 bytes. 0 where there are none.
+// The most images that divide the batch and fit; each slab's numbers of rows begin where the first one's do,
+// at 16 bytes. 0 where there are none.
 int64_t slab_of(const AttentionProblem& p) {
   constexpr int64_t kNumbers = 4;  // of f32 in 16 bytes
   for (int64_t slabs = 1; slabs <= p.batch; ++slabs) {
@@ -67,8 +67,8 @@ Status supports_attention_cudnn(const OpDesc& op) {
   AICF_TRY(needs_alignment(op, kAlignment));
   const AttentionProblem p = attention_problem(op);
   if (slab_of(p) == 0)
-    return decline("needs scores of one image of at most ", kMostOfScores, " bytes, got ",
-                   engine_bytes(p, 1), ", or of images with a multiple of 4 rows");
+    return decline("needs scores of one image of at most ", kMostOfScores, " bytes, got ", engine_bytes(p, 1),
+                   ", or of images with a multiple of 4 rows");
   return Status::ok();
 }
 

@@ -1,4 +1,5 @@
-// Enough of CUDA to run a block of a generated kernel on the host, each thread a fiber: barriers and shuffles switch.
+// Enough of CUDA to run a block of a generated kernel on the host, each thread a fiber: barriers and shuffles
+// switch.
 #pragma once
 #include <setjmp.h>
 #include <ucontext.h>
@@ -71,8 +72,12 @@ inline unsigned short float_to_bfloat(float x) {
   if (x != x) return 0x7fff;
   return static_cast<unsigned short>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
-inline float max_nan(float x, float y) { return x != x || y != y ? NAN : x == y ? (std::signbit(x) ? y : x) : x > y ? x : y; }
-inline float min_nan(float x, float y) { return x != x || y != y ? NAN : x == y ? (std::signbit(x) ? x : y) : x < y ? x : y; }
+inline float max_nan(float x, float y) {
+  return x != x || y != y ? NAN : x == y ? (std::signbit(x) ? y : x) : x > y ? x : y;
+}
+inline float min_nan(float x, float y) {
+  return x != x || y != y ? NAN : x == y ? (std::signbit(x) ? x : y) : x < y ? x : y;
+}
 
 enum class Wait { None, Warp, Group, Block, Done };
 struct Fiber {
@@ -124,7 +129,8 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
   exchanged[running][0] = vote;
   wait_for(Wait::Warp);
   unsigned votes = 0;
-  for (unsigned lane = 0; lane < 32; ++lane) votes |= static_cast<unsigned>(exchanged[first + lane][0]) << lane;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    votes |= static_cast<unsigned>(exchanged[first + lane][0]) << lane;
   wait_for(Wait::Warp);
   return votes;
 }
@@ -159,8 +165,8 @@ __attribute__((noinline)) static void resume(Fiber& fiber) {
   setcontext(&context);
 }
 
-// Between two barriers threads run one after the other, the last first where `backwards`: a missing barrier shows.
-// Returns 0, or 1 where threads wait for others that never come.
+// Between two barriers threads run one after the other, the last first where `backwards`: a missing barrier
+// shows. Returns 0, or 1 where threads wait for others that never come.
 static int run_grid(void (*kernel)(), unsigned blocks, unsigned threads, bool backwards) {
   body = kernel;
   gridDim.x = blocks;
@@ -186,9 +192,11 @@ static int run_grid(void (*kernel)(), unsigned blocks, unsigned threads, bool ba
       // A shuffle names all lanes of its warp: one that has left would be missed.
       for (unsigned first = 0; first < threads; first += 32) {
         bool warp = true;
-        for (unsigned t = first; t < first + 32 && t < threads; ++t) warp = warp && fibers[t].wait == Wait::Warp;
+        for (unsigned t = first; t < first + 32 && t < threads; ++t)
+          warp = warp && fibers[t].wait == Wait::Warp;
         if (warp)
-          for (unsigned t = first; t < first + 32 && t < threads; ++t) fibers[t].wait = Wait::None, ran = true;
+          for (unsigned t = first; t < first + 32 && t < threads; ++t)
+            fibers[t].wait = Wait::None, ran = true;
       }
       for (unsigned first = 0; first < threads; first += 32) {
         if (fibers[first].wait != Wait::Group || first % fibers[first].group != 0) continue;

@@ -1,5 +1,5 @@
-// What csrc/kernels/gemm/device/instructions.cuh promises, on the host: it stands in its place behind cuda_on_host.h.
-// A copy takes place when it is waited for, or `at_once`: both may happen.
+// What csrc/kernels/gemm/device/instructions.cuh promises, on the host: it stands in its place behind
+// cuda_on_host.h. A copy takes place when it is waited for, or `at_once`: both may happen.
 
 struct alignas(16) float4 {
   float x, y, z, w;
@@ -22,7 +22,9 @@ static std::vector<std::vector<Copy>> groups[1024];  // of each thread; the last
 static unsigned handed[1024][6];                     // between the lanes of a warp
 static const void* rows[1024];
 
-static bool aligned(const void* address, size_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }
+static bool aligned(const void* address, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(address) % bytes == 0;
+}
 
 inline void take_place(const Copy& copy) {
   std::memset(copy.to, 0, copy.bytes);
@@ -145,7 +147,8 @@ struct TF32 {
     rows[me] = shared;
     wait_for(Wait::Warp);
     unsigned banks = 0;  // each lane has one of its own, or the hardware takes several turns
-    for (unsigned lane = 0; lane < 32; ++lane) banks |= 1u << reinterpret_cast<uintptr_t>(rows[first + lane]) / 4 % 32;
+    for (unsigned lane = 0; lane < 32; ++lane)
+      banks |= 1u << reinterpret_cast<uintptr_t>(rows[first + lane]) / 4 % 32;
     if (banks != ~0u) __builtin_trap();
     wait_for(Wait::Warp);
     const unsigned bits = bits_as<unsigned>(*shared), magnitude = bits & 0x7fffffff;

@@ -147,11 +147,8 @@ class Averaging:
     def exchanged(self, values: Sequence[SSAValue], wanted: Of) -> list[SSAValue]:
         """The mean of each value over all ranks, or what it is on one of them."""
         last = values[-1]
-        point = (
-            InsertPoint.after(last.op)
-            if isinstance(last, OpResult)
-            else InsertPoint.before(return_op(self.function))
-        )
+        start = InsertPoint.at_start(self.function.body.block)
+        point = InsertPoint.after(last.op) if isinstance(last, OpResult) else start
         emitter = Emitter(point, location_of(last))
         flat = [emitter.emit(nn.ReshapeOp(value, [prod(shape_of(value))])) for value in values]
         joined = flat[0] if len(flat) == 1 else emitter.emit(nn.ConcatOp(flat, 0), "bucket")

@@ -479,8 +479,8 @@ def threads() -> int:
 def set_threads(n: int) -> None:
     """Change it, for the whole process; KernelError outside [1, 256]. What is computed does not depend on it."""
 
-def use_exchange(function: Callable[[Any, str, int, int, int, int], str | None]) -> None:
-    """What CPU kernels call for a collective: (kind, group, address of what is given, of what comes, bytes of a part, ranks).
+def use_exchange(function: Callable[[str, int, int, int, int], str | None]) -> None:
+    """What CPU kernels call for a collective: (group, address of what is given, of what comes, bytes of a part, ranks).
 
     It returns the reason where the exchange failed, else None.
     """

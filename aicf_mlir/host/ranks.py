@@ -6,12 +6,12 @@ Collectives of interpreters and of CPU kernels find their group by its name amon
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from threading import Barrier, BrokenBarrierError
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from aicf_mlir import _C
 from aicf_mlir.errors import RankError
 
 Bytes = NDArray[np.uint8]
-Kind = Literal["all_gather", "all_to_all"]
 T = TypeVar("T")
 
 
@@ -37,11 +36,10 @@ class Ranks(Protocol):
         """The number of ranks."""
         ...
 
-    def exchange(self, kind: Kind, given: Bytes, into: Bytes) -> None:
-        """Fill `into`, one-dimensional as `given`, when every rank has come here.
+    def exchange(self, given: Bytes, into: Bytes) -> None:
+        """Fill `into` with `given` of every rank, in their order, when every rank has come here; both are one-dimensional.
 
-        `all_gather`: `given` of every rank, in their order. `all_to_all`: `given` has a part for each rank, and `into` what each
-        has for this one. Raises RankError where a rank will not come, or came with something else.
+        Raises RankError where a rank will not come, or came with something else.
         """
         ...
 
@@ -72,14 +70,14 @@ def in_groups(groups: Mapping[str, Ranks]) -> Generator[None]:
         GROUPS.reset(token)
 
 
-def exchanged(kind: Kind, group: str, count: int, given: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
-    """Return what a collective makes of an array, in the type of the array."""
-    result = np.empty(shape, given.dtype)
+def gathered(group: str, count: int, given: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of every rank, in their order: a first dimension more."""
+    result = np.empty((count, *given.shape), given.dtype)
     if count == 1:
-        result[...] = given.reshape(shape)
+        result[0] = given
         return result
     sent = np.ascontiguousarray(given).reshape(-1).view(np.uint8)
-    group_named(group, count).exchange(kind, sent, result.reshape(-1).view(np.uint8))
+    group_named(group, count).exchange(sent, result.reshape(-1).view(np.uint8))
     return result
 
 
@@ -88,11 +86,10 @@ def _at(address: int, size: int) -> Bytes:
     return np.frombuffer(memory, np.uint8)
 
 
-def _exchange_memory(kind: Kind, group: str, given: int, into: int, part: int, count: int) -> str | None:
+def _exchange_memory(group: str, given: int, into: int, part: int, count: int) -> str | None:
     """Do a collective of a CPU kernel; return the reason where it fails."""
     try:
-        size = part if kind == "all_gather" else part * count
-        group_named(group, count).exchange(kind, _at(given, size), _at(into, part * count))
+        group_named(group, count).exchange(_at(given, part), _at(into, part * count))
     except Exception as error:  # noqa: BLE001  (it goes through C++, as text)
         return str(error)
     return None
@@ -106,7 +103,7 @@ class _Meeting:
 
     def __init__(self, count: int):
         self.barrier = Barrier(count)
-        self.given: list[tuple[Kind, Bytes] | None] = [None] * count
+        self.given: list[Bytes | None] = [None] * count
 
 
 class RankInThread:
@@ -116,26 +113,22 @@ class RankInThread:
         self.rank, self._meeting = rank, meeting
         self.count = len(meeting.given)
 
-    def exchange(self, kind: Kind, given: Bytes, into: Bytes) -> None:
+    def exchange(self, given: Bytes, into: Bytes) -> None:
         """Exchange as the protocol says."""
         meeting = self._meeting
-        meeting.given[self.rank] = (kind, given)
+        meeting.given[self.rank] = given
         try:
             meeting.barrier.wait()
-            rows = [cast("tuple[Kind, Bytes]", each) for each in meeting.given]
-            for number, (other, theirs) in enumerate(rows):
-                if (other, theirs.size) != (kind, given.size):
+            rows = [cast(Bytes, each) for each in meeting.given]
+            for number, theirs in enumerate(rows):
+                if theirs.size != given.size:
                     raise RankError(
-                        f"rank {self.rank} is at {kind} of {given.size} bytes, rank {number} at {other} of {theirs.size}"
+                        f"rank {self.rank} gives {given.size} bytes, rank {number} gives {theirs.size}"
                     )
-            parts = [
-                theirs if kind == "all_gather" else np.split(theirs, self.count)[self.rank]
-                for _, theirs in rows
-            ]
-            into[:] = np.concatenate(parts)
+            into[:] = np.concatenate(rows)
             meeting.barrier.wait()
         except BrokenBarrierError:
-            raise RankError(f"rank {self.rank} waits at {kind}, and another rank has failed") from None
+            raise RankError(f"rank {self.rank} waits, and another rank has failed") from None
 
 
 def run_ranks(count: int, work: Callable[[int], T], group: str = "dp") -> list[T]:

@@ -13,7 +13,7 @@ from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.host.ranks import Kind, exchanged
+from aicf_mlir.host.ranks import gathered
 from aicf_mlir.interpreters import attention, checks, convolutions, losses, order
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
@@ -135,14 +135,8 @@ def _check_ranks(call: Call) -> list[Array]:
     return [checks.check_ranks(call["of_ranks"], call.attr("code", 0))]
 
 
-def _collective(kind: Kind) -> Meaning:
-    """The meaning of a collective among the ranks that are in scope."""
-
-    def compute(call: Call) -> list[Array]:
-        group, ranks = call.attr("group", ""), call.attr("ranks", 1)
-        return [exchanged(kind, group, ranks, call["x"], call.outputs["y"][0][1])]
-
-    return compute
+def _all_gather(call: Call) -> list[Array]:
+    return [gathered(call.attr("group", ""), call.attr("ranks", 1), call["x"])]
 
 
 def _advance(call: Call) -> list[Array]:
@@ -296,8 +290,7 @@ MEANINGS: dict[str, Meaning] = {
     "check_index": _check_index,
     "check_finite": _check_finite,
     "check_ranks": _check_ranks,
-    "all_gather": _collective("all_gather"),
-    "all_to_all": _collective("all_to_all"),
+    "all_gather": _all_gather,
     "advance": _advance,
     **{launch: _update_by(rule) for launch, rule in UPDATES.items()},
 }

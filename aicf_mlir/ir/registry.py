@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from aicf_mlir import _C
 from aicf_mlir.errors import VerifyError
 from aicf_mlir.ir.attributes import AttributeValue
+from aicf_mlir.ir.roles import STATUS
 
 TensorSpec = tuple[str, tuple[int, ...]]
 """Element type and shape, e.g. ("f32", (64, 256))."""
@@ -111,6 +112,12 @@ def _attribute(row: Mapping[str, Any]) -> Attribute:
     values = row["values"]
     given: dict[str, Any] = {**row, "values": None if values is None else tuple(values)}
     return Attribute(**given)
+
+
+@cache
+def checks() -> tuple[str, ...]:
+    """The ops that compute a status, and nothing else: on CUDA they tell the host which check failed."""
+    return tuple(op for op, schema in schemas().items() if [row.name for row in schema.outputs] == [STATUS])
 
 
 def segments(

@@ -188,7 +188,7 @@ def gather(function: func.FuncOp, emitter: Emitter, value: SSAValue, options: Av
 
 def last_collective(function: func.FuncOp) -> Operation | None:
     """The collective of a function that no other one comes after."""
-    found = [op for op in function.body.block.ops if isinstance(op, nn.CollectiveOp)]
+    found = [op for op in function.body.block.ops if isinstance(op, nn.AllGatherOp)]
     followed = {value for op in found for value in op.after}
     return next((op for op in reversed(found) if op.result not in followed), None)
 

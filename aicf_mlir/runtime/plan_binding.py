@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
-from aicf_mlir.dialects.plan.status_rules import CHECKS
-from aicf_mlir.ir.registry import TensorSpec
+from aicf_mlir.ir.registry import TensorSpec, checks
 from aicf_mlir.ir.roles import UPDATED_ROLES
 
 Key = tuple[str, str]
@@ -86,7 +85,7 @@ def _checked(program: ProgramOp) -> dict[str, LaunchOp]:
         f"{launch.op.data} of {', '.join(_operand(name, slots) for name in launch.reads)} with "
         + ", ".join(f"{name} = {value}" for name, value in sorted(launch.values.items())): launch
         for launch in program.launches
-        if launch.op.data in CHECKS
+        if launch.op.data in checks()
     }
 
 

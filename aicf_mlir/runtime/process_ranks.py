@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from aicf_mlir.errors import BindError, RankError, StateError
 from aicf_mlir.host.interrupts import held
-from aicf_mlir.host.ranks import Bytes, Kind, in_groups
+from aicf_mlir.host.ranks import Bytes, in_groups
 
 GROUP = "dp"
 """The name of the group whose ranks have different batches."""
@@ -59,11 +59,10 @@ class ProcessRanks:
                 f"{name}: a step of several ranks was created before fork(); create it in the child process"
             )
 
-    def exchange(self, kind: Kind, given: Bytes, into: Bytes) -> None:
+    def exchange(self, given: Bytes, into: Bytes) -> None:
         """Exchange as `host.ranks.Ranks` says. Once it has failed, the group is lost."""
         source, target = map(cast(Any, torch).from_numpy, (given, into))
-        function = GATHER if kind == "all_gather" else COLLECTIVES.all_to_all_single
-        self._done(partial(function, target, source, group=self.group))
+        self._done(partial(GATHER, target, source, group=self.group))
 
     def shared(self, tensors: Sequence[torch.Tensor]) -> None:
         """Give each tensor the values that it has on rank 0."""
@@ -97,7 +96,7 @@ class ProcessRanks:
             words[longest] = words[longest][: len(words[longest]) * 3 // 4]
         given = np.frombuffer(text.ljust(WORD), np.uint8).copy()
         into = np.empty(WORD * self.count, np.uint8)
-        self.exchange("all_gather", given, into)
+        self.exchange(given, into)
         return [json.loads(bytes(row)) for row in into.reshape(self.count, WORD)]
 
 

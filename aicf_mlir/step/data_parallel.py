@@ -49,11 +49,8 @@ class DataParallelStep(CompiledTrainStep):
             state, metrics = request.effect(Randomness).state, request.effect(GatheredMetrics).metrics
             state.of_rank(ranks.rank)
 
-            def apart() -> set[int]:
-                return {
-                    id(tensor)
-                    for tensor in (*metrics.tensors, *([] if state.tensor is None else [state.tensor]))
-                }
+            def apart() -> Sequence[torch.Tensor]:
+                return [*metrics.tensors, *([] if state.tensor is None else [state.tensor])]
 
             effect = replace(request.effect(DataParallel), ranks=ranks, apart=apart)
             request = request.with_effect(effect)
@@ -82,13 +79,9 @@ class DataParallelStep(CompiledTrainStep):
     def _alike(self, *roles: str) -> list[torch.Tensor]:
         """The memory of these roles that all ranks have alike, in one order."""
         store = self._store
-        own = {tensor.data_ptr() for tensor in self._apart()}
+        own = {tensor.data_ptr() for tensor in self._request.effect(DataParallel).apart()}
         views = [store.view(*key) for key in sorted(store.slots) if key[0] in roles]
         return [view for view in views if view.data_ptr() not in own]
-
-    def _apart(self) -> list[torch.Tensor]:
-        state = self._request.effect(Randomness).state.tensor
-        return [*self._request.effect(GatheredMetrics).metrics.tensors, *([] if state is None else [state])]
 
     def _reached(self, plan: BoundPlan) -> None:
         """Go on once every rank is ready to run the text of this plan with the same numbers of the host."""

@@ -16,7 +16,7 @@ Status exchange_in_python(const Exchange& exchange) {
   if (!exchanger()) return Status::state("this process has no ranks to exchange with");
   try {
     const py::object why =
-        exchanger()(exchange.kind, exchange.group, reinterpret_cast<uintptr_t>(exchange.from),
+        exchanger()(exchange.group, reinterpret_cast<uintptr_t>(exchange.from),
                     reinterpret_cast<uintptr_t>(exchange.to), exchange.part, exchange.ranks);
     return why.is_none() ? Status::ok() : Status::state(py::str(why));
   } catch (const py::error_already_set& error) {

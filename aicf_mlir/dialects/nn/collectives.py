@@ -6,7 +6,6 @@ with the one in front of it among them, all have one order.
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, TensorType, i64
@@ -16,13 +15,16 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.ir.expect import Value, with_shape
 from aicf_mlir.ir.interfaces import NotDifferentiable
-from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
+from aicf_mlir.ir.tensor_op import AnyTensor, shape_of
 
-__all__ = ["AllGatherOp", "AllToAllOp", "CollectiveOp"]
+__all__ = ["AllGatherOp"]
 
 
-class CollectiveOp(ValueOp, abc.ABC):
-    """An op that all ranks of a group run together."""
+@irdl_op_definition
+class AllGatherOp(ValueOp):
+    """x of every rank, in their order: a first dimension with an element for each rank."""
+
+    name = "nn.all_gather"
 
     x = operand_def(TensorType)
     after = var_operand_def(TensorType)
@@ -36,41 +38,13 @@ class CollectiveOp(ValueOp, abc.ABC):
         super().__init__(
             operands=[x, list(after)],
             properties={"group": StringAttr(group), "ranks": IntegerAttr(ranks, i64)},
-            result_types=[self.of(x, ranks)],
+            result_types=[with_shape(x, [ranks, *shape_of(x)])],
         )
 
     def inferred_type(self) -> AnyTensor:
-        if self.ranks.value.data < 1:
-            raise VerifyException(f"expected 1 rank or more, got {self.ranks.value.data}")
+        ranks = self.ranks.value.data
+        if ranks < 1:
+            raise VerifyException(f"expected 1 rank or more, got {ranks}")
         if not self.group.data:
             raise VerifyException("expected the name of a group, got none")
-        return self.of(self.x, self.ranks.value.data)
-
-    @classmethod
-    @abc.abstractmethod
-    def of(cls, x: Value, ranks: int) -> AnyTensor:
-        """The type of the result."""
-
-
-@irdl_op_definition
-class AllGatherOp(CollectiveOp):
-    """x of every rank, in their order: a first dimension with an element for each rank."""
-
-    name = "nn.all_gather"
-
-    @classmethod
-    def of(cls, x: Value, ranks: int) -> AnyTensor:
-        return with_shape(x, [ranks, *shape_of(x)])
-
-
-@irdl_op_definition
-class AllToAllOp(CollectiveOp):
-    """Row r is what rank r has in the row of this rank: x has a row for each rank."""
-
-    name = "nn.all_to_all"
-
-    @classmethod
-    def of(cls, x: Value, ranks: int) -> AnyTensor:
-        if shape_of(x)[:1] != (ranks,):
-            raise VerifyException(f"expected x with a row for each of {ranks} ranks, got {tensor_type(x)}")
-        return tensor_type(x)
+        return with_shape(self.x, [ranks, *shape_of(self.x)])

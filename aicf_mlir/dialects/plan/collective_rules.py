@@ -14,8 +14,8 @@ from aicf_mlir.ir.roles import KEPT_ROLES
 if TYPE_CHECKING:
     from aicf_mlir.dialects.plan.program import ProgramOp
 
-COLLECTIVES = ("all_gather", "all_to_all")
-"""The ops that all ranks of a group run together."""
+COLLECTIVE = "all_gather"
+"""The op that all ranks of a group run together."""
 
 VOTE = "check_ranks"
 """The check that makes one status of those of all ranks."""
@@ -30,7 +30,7 @@ def ranks_of(launch: LaunchOp) -> int:
 def check_collectives(program: ProgramOp) -> None:
     """Raise VerifyException at the first launch that breaks a rule."""
     collectives = [
-        launch for launch in program.launches if launch.op.data in COLLECTIVES and ranks_of(launch) > 1
+        launch for launch in program.launches if launch.op.data == COLLECTIVE and ranks_of(launch) > 1
     ]
     for early, late in pairwise(collectives):
         if not set(early.writes) & set(late.reads):

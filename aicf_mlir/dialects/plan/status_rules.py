@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
+from aicf_mlir.ir.registry import checks
 from aicf_mlir.ir.roles import KEPT_ROLES
 
 if TYPE_CHECKING:
     from aicf_mlir.dialects.plan.program import ProgramOp
 
 STATUS_SPEC = ("i64", (3,))
-CHECKS = ("check_index", "check_finite", "check_ranks")
-"""The ops that compute a status: on CUDA they tell the host which check failed."""
 
 
 def check_status(program: ProgramOp) -> None:
@@ -39,8 +38,8 @@ def check_launch(launch: LaunchOp, slots: Mapping[str, SlotOp], status: str | No
     if launch.predicate_slot is not None and (status is None or launch.predicate_slot != status):
         wanted = "no status in this plan" if status is None else f"the status @{status}"
         refuse(launch, f"@{launch.symbol} is skipped by @{launch.predicate_slot}; there is {wanted}")
-    if any(slots[name].role.data == "status" for name in launch.writes) and launch.op.data not in CHECKS:
-        refuse(launch, f"@{launch.symbol} writes a status; only {', '.join(CHECKS)} tell the host of it")
+    if any(slots[name].role.data == "status" for name in launch.writes) and launch.op.data not in checks():
+        refuse(launch, f"@{launch.symbol} writes a status; only {', '.join(checks())} tell the host of it")
     kept = [name for name in launch.writes if slots[name].role.data in KEPT_ROLES]
     other = [name for name in launch.writes if name not in kept and slots[name].role.data != "copy"]
     if launch.predicate_slot is not None and other:

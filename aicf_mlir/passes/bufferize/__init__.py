@@ -36,7 +36,7 @@ from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.names import printed_names
-from aicf_mlir.ir.registry import Use
+from aicf_mlir.ir.registry import Use, checks
 from aicf_mlir.ir.roles import KEPT_ROLES
 from aicf_mlir.ir.signature import (
     STATUS,
@@ -52,8 +52,6 @@ from aicf_mlir.passes.bufferize.skips import skippable_ops
 from aicf_mlir.passes.bufferize.slots import SlotTable
 from aicf_mlir.passes.bufferize.uses import LastUses
 from aicf_mlir.passes.select_kernels import TARGET
-
-CHECKS = (kernel.CheckIndexOp, kernel.CheckFiniteOp, kernel.CheckRanksOp)
 
 
 def refuse(op: Operation, message: str) -> NoReturn:
@@ -129,7 +127,9 @@ class Bufferizer:
             return
         result = self.launched(value)
         argument = next(argument for argument, own in self.slot_of.items() if own is slot)
-        if not isinstance(result.op, CHECKS) or not self.uses.may_replace(result, argument):
+        if not (
+            isinstance(result.op, KernelOp) and result.op.op_name in checks()
+        ) or not self.uses.may_replace(result, argument):
             refuse(
                 self.terminator,
                 "expected the status to be that of a chain of checks, from the status argument to the result",

@@ -182,7 +182,8 @@ def _randint(draws: Draws, named: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _randperm(draws: Draws, named: Mapping[str, Any]) -> torch.Tensor:
-    return draws.law("word", named["self"].shape).argsort(stable=True)
+    x = named["self"]
+    return draws.law("word", x.shape).argsort(stable=True) if x.numel() else x  # of none a step draws nothing
 
 
 def _rrelu(draws: Draws, named: Mapping[str, Any]) -> torch.Tensor:

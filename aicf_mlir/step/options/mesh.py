@@ -28,8 +28,8 @@ class DataParallel(Effect):
     """The ranks of a step; none for a step of one process."""
 
     ranks: ProcessRanks | None = None
-    apart: Callable[[], set[int]] = set
-    """The tensors that each rank has for itself, by `id`: random numbers and metrics."""
+    apart: Callable[[], Sequence[torch.Tensor]] = tuple
+    """The tensors that each rank has for itself: random numbers and metrics."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -50,7 +50,7 @@ class DataParallel(Effect):
             return list(traces)
         for traced in traces:
             held = {**traced.parameters, **traced.buffers}
-            own = {name for name, tensor in held.items() if id(tensor) in self.apart()}
+            own = {name for name, tensor in held.items() if any(tensor is each for each in self.apart())}
             for function in steps(traced.module):
                 labels = argument_labels(function)
                 index = ArgumentIndex(labels)

@@ -100,7 +100,7 @@ static const Family family([](KernelRegistry& registry) {
                         "",
                         check_check_finite});
   registry.add(
-      OpSchema{58,
+      OpSchema{57,
                "CheckRanks",
                "check_ranks",
                "the status of the rank that failed at the first check, its code larger by rank * code",

@@ -8,10 +8,8 @@
 
 namespace aicf {
 
-// all_gather: `part` bytes of each rank, to `ranks` parts in their order, the same on each.
-// all_to_all: of `ranks` parts the one at rank r goes to rank r; the parts that arrive are in rank order.
+// `part` bytes of each rank go to `ranks` parts in their order, the same on each.
 struct Exchange {
-  const char* kind;
   const std::string& group;
   const void* from;
   void* to;

@@ -6,7 +6,5 @@ namespace aicf {
 
 // (x, after...) -> (y[ranks, x...]): x of every rank, in their order. `after` is what must be there before.
 Status all_gather_cpu(const OpDesc& op, const LaunchContext& ctx);
-// (x[ranks, ...], after...) -> (y[ranks, ...]): row r of y is what rank r has in the row of this rank.
-Status all_to_all_cpu(const OpDesc& op, const LaunchContext& ctx);
 
 }  // namespace aicf

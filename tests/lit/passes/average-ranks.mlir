@@ -23,7 +23,7 @@
 // CHECK-NEXT:    func.return %l, %m.next.of_rank, %n.next, %dw.mean, %dv.mean, %dh.mean
 
 // SMALL-NOT:     nn.concat
-// SMALL-COUNT-4: = nn.all_gather
+// SMALL-COUNT-6: = nn.all_gather
 // SMALL-NOT:     nn.concat
 func.func @step(
     %w: tensor<2xf32> {aicf.role = "param", aicf.name = "w"},
@@ -45,6 +45,24 @@ func.func @step(
   %dh = nn.neg %h : tensor<2xf16>
   func.return %l, %m.next, %n.next, %dw, %dv, %dh
     : tensor<f32>, tensor<2xf32>, tensor<i64>, tensor<2xf32>, tensor<2x2xf32>, tensor<2xf16>
+}
+
+// -----
+
+// A buffer that takes an input as it is: it is exchanged first.
+// CHECK-LABEL: func.func @takes
+// CHECK:         %reshape = nn.reshape %x
+// CHECK-NEXT:    %reshape.of_ranks = nn.all_gather %reshape {group = "dp", ranks = 2}
+// CHECK:         nn.all_gather %reshape_{{[0-9]+}}, %reshape.of_ranks
+func.func @takes(
+    %w: tensor<2xf32> {aicf.role = "param", aicf.name = "w"},
+    %x: tensor<2xf32> {aicf.role = "input", aicf.name = "x"},
+    %m: tensor<2xf32> {aicf.role = "buffer", aicf.name = "m", aicf.of_rank = 0 : i64})
+    -> (tensor<f32> {aicf.role = "loss"}, tensor<2xf32> {aicf.role = "update", aicf.name = "m"},
+        tensor<2xf32> {aicf.role = "grad", aicf.name = "w"}) {
+  %l = nn.sum %x {dims = array<i64: 0>} : (tensor<2xf32>) -> tensor<f32>
+  %dw = nn.mul %w, %x : tensor<2xf32>
+  func.return %l, %x, %dw : tensor<f32>, tensor<2xf32>, tensor<2xf32>
 }
 
 // -----

@@ -12,7 +12,7 @@ from torch import nn
 
 from aicf_mlir import OpKind, StateError, compile_train_step, op_call
 from aicf_mlir.errors import RankError
-from aicf_mlir.host.ranks import exchanged, group_named, run_ranks
+from aicf_mlir.host.ranks import gathered, group_named, run_ranks
 from aicf_mlir.stages import Snapshots, make_context, run_stages
 from aicf_mlir.text.parsing import parse_module
 
@@ -105,33 +105,14 @@ def test_a_bad_label_on_one_rank_is_the_status_of_all(stages: Snapshots, stage: 
             assert found[STATUS].tolist() == [1 + 1 * 2, 2, 7]
 
 
-def test_parts_go_to_their_ranks() -> None:
-    def rows(rank: int) -> Any:
-        given = np.arange(RANKS * 2, dtype=np.int64).reshape(RANKS, 2) + 100 * rank
-        return exchanged("all_to_all", "dp", RANKS, given, (RANKS, 2)), exchanged(
-            "all_gather", "dp", RANKS, given[0], (RANKS, 2)
-        )
-
-    for rank, (parts, whole) in enumerate(run_ranks(RANKS, rows)):
-        assert parts.tolist() == [
-            [100 * other + 2 * rank, 100 * other + 2 * rank + 1] for other in range(RANKS)
-        ]
-        assert whole.tolist() == [[0, 1], [100, 101], [200, 201]]
-
-
-def test_ranks_at_different_collectives_are_refused() -> None:
-    def other_sizes(rank: int) -> Any:
-        return exchanged("all_gather", "dp", 2, np.zeros(2 + rank), (2, 2 + rank))
-
-    with pytest.raises(
-        RankError, match=r"rank \d is at all_gather of (16|24) bytes, rank \d at all_gather of"
-    ):
-        run_ranks(2, other_sizes)
+def test_ranks_with_other_sizes_are_refused() -> None:
+    with pytest.raises(RankError, match=r"rank \d gives (16|24) bytes, rank \d gives (16|24)"):
+        run_ranks(2, lambda rank: gathered("dp", 2, np.zeros(2 + rank)))
 
     def one_fails(rank: int) -> Any:
         if rank == 1:
             raise ZeroDivisionError
-        return exchanged("all_gather", "dp", 2, np.zeros(2), (2, 2))
+        return gathered("dp", 2, np.zeros(2))
 
     with pytest.raises(ZeroDivisionError):
         run_ranks(2, one_fails)
@@ -141,7 +122,7 @@ def test_a_group_that_is_not_here_is_refused() -> None:
     with pytest.raises(
         RankError, match="exchanges with 2 ranks of the group 'dp', and no such group is here"
     ):
-        exchanged("all_gather", "dp", 2, np.zeros(2), (2, 2))
+        gathered("dp", 2, np.zeros(2))
     with pytest.raises(RankError, match="has 2 ranks, the step was made for 3"):
         run_ranks(2, lambda rank: group_named("dp", 3))
 

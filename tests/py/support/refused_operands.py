@@ -113,8 +113,6 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("all_gather", {"x": f32((2,))}, {"y": f32((3, 2))}, {"group": "", "ranks": 3}, "group: expected a name, got none"),
     ("all_gather", {"x": f32((2,))}, {"y": f32((2, 2))}, {"group": "dp", "ranks": 3}, "y: expected f32[3, 2], got f32[2, 2]"),
     ("all_gather", {"x": f32((1,) * 8)}, {"y": f32((2,))}, {"group": "dp", "ranks": 3}, "x: expected at most 7 dimensions, got f32[1, 1, 1, 1, 1, 1, 1, 1]"),
-    ("all_to_all", {"x": f32((2,))}, {"y": f32((2,))}, {"group": "dp", "ranks": 3}, "x: expected a row for each of 3 ranks, got f32[2]"),
-    ("all_to_all", {"x": f32((3, 2))}, {"y": f32((3, 1))}, {"group": "dp", "ranks": 3}, "y: expected f32[3, 2], got f32[3, 1]"),
     ("copy", f32((2, 3)), [("i64", (3, 2))], {}, "y: expected i64[2, 3], got i64[3, 2]"),
     ("scatter_add", scattered(TARGET, TARGET, f32((4, 3))), {"x": f32((2, 3))}, {}, "x[0]: expected element type f32, f64, f16 or bf16, got i64[4]"),
     ("scatter_add", scattered(f32((3,)), TARGET, f32((4, 3))), {"x": f32((2, 3))}, {}, "x[0]: expected rank 2, got f32[3]"),

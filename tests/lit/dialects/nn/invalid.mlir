@@ -599,12 +599,6 @@
 
 // -----
 
-%x = "test.op"() : () -> tensor<4xf32>
-// expected-error@below {{expected x with a row for each of 2 ranks, got tensor<4xf32>}}
-%y = nn.all_to_all %x {group = "dp", ranks = 2} : (tensor<4xf32>) -> tensor<4xf32>
-
-// -----
-
 %s, %x = "test.op"() : () -> (tensor<3xi64>, tensor<2x2xi64>)
 // expected-error@below {{expected a status of i64[3] for each rank, got tensor<2x2xi64>}}
 %y = nn.check_ranks %s, %x {code = 1} : (tensor<3xi64>, tensor<2x2xi64>) -> tensor<3xi64>

@@ -150,10 +150,6 @@
 // CHECK: %gathered = nn.all_gather %finite {group = "dp", ranks = 3} : (tensor<3xi64>) -> tensor<3x3xi64>
 %gathered = nn.all_gather %finite {group = "dp", ranks = 3} : (tensor<3xi64>) -> tensor<3x3xi64>
 
-// CHECK: %exchanged = nn.all_to_all %gathered, %x, %s {group = "dp", ranks = 3}
-%exchanged = nn.all_to_all %gathered, %x, %s {group = "dp", ranks = 3}
-  : (tensor<3x3xi64>, tensor<4x8xf32>, tensor<f32>) -> tensor<3x3xi64>
-
 // CHECK: %voted = nn.check_ranks %finite, %gathered {code = 4} : (tensor<3xi64>, tensor<3x3xi64>) -> tensor<3xi64>
 %voted = nn.check_ranks %finite, %gathered {code = 4} : (tensor<3xi64>, tensor<3x3xi64>) -> tensor<3xi64>
 

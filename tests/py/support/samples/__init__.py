@@ -52,7 +52,6 @@ NN_SAMPLES: Sequence[Sample] = (
     *checks.check_value(),
     *checks.check_ranks(),
     *collectives.all_gather(),
-    *collectives.all_to_all(),
 )
 
 OPTIM_SAMPLES: Sequence[Sample] = (

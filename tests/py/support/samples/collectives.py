@@ -9,7 +9,7 @@ from xdsl.ir import Operation
 from aicf_mlir.dialects import nn
 from samples.sample import Sample
 
-ON_A_CPU = {"all_gather", "all_to_all", "check_ranks"}
+ON_A_CPU = {"all_gather", "check_ranks"}
 """Ops of steps of several ranks, which run on a CPU alone so far."""
 
 TYPES = ("2x3xf32", "f32", "5xi64", "4xbf16", "0x3xf32", "2x2xi1")
@@ -27,15 +27,3 @@ def all_gather() -> list[Sample]:
     shapes = [Sample(f"gathered {of}", (of,), build, lambda x: x[None], smooth=False) for of in TYPES]
     later = Sample("gathered after", ("3xf32", "2xf32"), after, lambda x, y: x[None], smooth=False)
     return [*shapes, later]
-
-
-def all_to_all() -> list[Sample]:
-    """The row of the one rank."""
-
-    def build(x: Any) -> Operation:
-        return nn.AllToAllOp(x, "dp", 1)
-
-    return [
-        Sample(f"exchanged {of}", (of,), build, lambda x: x, smooth=False)
-        for of in ("1x3xf32", "1xi64", "1x0xf32")
-    ]

@@ -15,6 +15,7 @@ import torch
 from aicf_mlir.errors import RankError, StateError
 from aicf_mlir.frontend.model import ddp_of, unwrapped
 from aicf_mlir.frontend.reads import named_modules
+from aicf_mlir.ir.roles import KEPT_ROLES
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.certificate import Certificate
 from aicf_mlir.runtime.micro_batches import StepBatch
@@ -27,9 +28,6 @@ from aicf_mlir.step.options.mesh import DataParallel
 from aicf_mlir.step.options.metrics import GatheredMetrics
 from aicf_mlir.step.options.seed import Randomness
 from aicf_mlir.step.request import Request
-
-SHARED_ROLES = ("param", "buffer", "state", "host_scalar")
-"""What all ranks have alike, but for random numbers and metrics."""
 
 
 class DataParallelStep(CompiledTrainStep):
@@ -63,7 +61,7 @@ class DataParallelStep(CompiledTrainStep):
             ranks.shared(step._alike("param", "buffer"))
         so = "The optimizers have other state or numbers; load the same on all ranks before compiling"
         with Together(ranks, name, "compile_train_step", so) as call:
-            call.reached(digest_of(step._alike(*SHARED_ROLES)))
+            call.reached(digest_of(step._alike(*KEPT_ROLES)))
         return step, request
 
     def __init__(self, *given: Any):
@@ -77,7 +75,7 @@ class DataParallelStep(CompiledTrainStep):
         return cast(ProcessRanks, self._request.effect(DataParallel).ranks)
 
     def _alike(self, *roles: str) -> list[torch.Tensor]:
-        """The memory of these roles that all ranks have alike, in one order."""
+        """The memory of these roles that all ranks have alike, in one order: all but random numbers and metrics."""
         store = self._store
         own = {tensor.data_ptr() for tensor in self._request.effect(DataParallel).apart()}
         views = [store.view(*key) for key in sorted(store.slots) if key[0] in roles]
@@ -177,7 +175,7 @@ class DataParallelStep(CompiledTrainStep):
     def _expect_alike(self, done: str) -> None:
         so = f"They have {done} different states, and must not go on; take the same on all of them"
         with Together(self._ranks, self.name, "the comparison", so) as call:
-            call.reached(digest_of(self._alike(*SHARED_ROLES)))
+            call.reached(digest_of(self._alike(*KEPT_ROLES)))
 
     def _restore(self, snapshot: Snapshot) -> None:
         if self._together is not None:

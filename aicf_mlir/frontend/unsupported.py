@@ -101,8 +101,8 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
     """Return `build(exported)`, of the graph as exported if possible: that is several times faster.
 
     Otherwise torch makes it functional and decomposes its simplest composites: the ones without a rule, which are views
-    like swapaxes. An op that is unsupported is decomposed by torch's rule for it, with those that have no row, and `build` tries
-    again. Raises TraceError once an unsupported op has no rule.
+    like swapaxes. An op that is unsupported is decomposed by torch's rule for it, with those that have no row, also inside of
+    rules, and `build` tries again. Raises TraceError once an unsupported op has no rule.
     """
     is_whole, refused, tried = is_functional(exported.program), list[UnsupportedNode](), list[Any]()
     if not is_whole:
@@ -123,10 +123,11 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
         if target in rules and target not in tried:
             tried.append(target)
             others = unlisted(exported, rules, [before.target for before in refused])
+            inside = [] if has_complex(exported.program) else without_a_row(rules)
             program = decompose(
-                exported.program, {t: rules[t] for t in (target, *(o.target for o in others))}
+                exported.program, {t: rules[t] for t in (target, *(o.target for o in others), *inside)}
             )
-            if others and has_checks(program):
+            if (others or inside) and has_checks(program):
                 others = []
                 program = decompose(exported.program, {target: rules[target]})
             if has_checks(program):
@@ -155,6 +156,16 @@ def unlisted(exported: OfProgram, rules: Mapping[Any, Any], known: Sequence[Any]
     }
     nodes = [node for target, node in first.items() if target not in known and not is_random(node)]
     return [UnsupportedNode(node, "", False, exported.location(node)) for node in nodes]
+
+
+def has_complex(program: ExportedProgram) -> bool:
+    """True if a value of the program is complex: ops of such values are taken apart in another way."""
+    return any(map(is_complex, program.graph.nodes))
+
+
+def without_a_row(rules: Mapping[Any, Any]) -> list[Any]:
+    """Return the ops of `rules` that have no row in the table; what draws random numbers is left out."""
+    return [op for op in rules if str(op) not in TABLE and torch.Tag.nondeterministic_seeded not in op.tags]
 
 
 def has_checks(program: ExportedProgram) -> bool:

@@ -119,8 +119,7 @@ def test_tensors_beside_the_model_are_those_of_rank_0(tmp_path: Path) -> None:
     assert ranks[0] == ranks[1]
 
 
-def test_all_ranks_go_on_from_the_file_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AICF_TEST_FOLDER", str(tmp_path))
+def test_all_ranks_go_on_from_the_file_of_one(tmp_path: Path) -> None:
     ranks = found_by("resumed", 2, tmp_path)
     assert ranks[0]["first"] != ranks[1]["first"]  # one batch and one seed, and other numbers
     assert all(rank["equal"] for rank in ranks)

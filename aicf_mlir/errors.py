@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aicf_mlir.ir.locations import SourceLocation
 
 
+_made: ContextVar[list[Exception] | None] = ContextVar("_made", default=None)
+
+
 class AicfError(Exception):
     """Base of every error that AICF raises for bad input or a refused request."""
+
+    def __init__(self, *args: object):
+        super().__init__(*args)
+        note(self)
+
+
+def note(error: Exception) -> None:
+    """Add an error to those of the innermost `noted` block of this thread, if there is one."""
+    if (made := _made.get()) is not None:
+        made.append(error)
+
+
+@contextmanager
+def noted() -> Generator[list[Exception]]:
+    """Yield the list of all errors of AICF that are made in the block, in this thread, and of those that are noted there."""
+    made = list[Exception]()
+    token = _made.set(made)
+    try:
+        yield made
+    finally:
+        _made.reset(token)
 
 
 class SettingError(AicfError):

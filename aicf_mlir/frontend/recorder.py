@@ -24,6 +24,7 @@ from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import custom_ops, source
 from aicf_mlir.frontend.assertions import passed
 from aicf_mlir.frontend.batched import batches, is_batched, unbatched
+from aicf_mlir.frontend.caught import note_raised
 from aicf_mlir.frontend.drawn import refuse_generator
 from aicf_mlir.frontend.functions import Functions
 from aicf_mlir.frontend.inner_gradients import OF_GRAD, InnerGradients, makes_leaf
@@ -41,8 +42,9 @@ from aicf_mlir.ir.locations import SourceLocation
 READS_VALUES = {
     "__bool__": "branches on the value of a tensor",
     "__contains__": "searches the values of a tensor",
-    "__format__": "formats the value of a tensor",
+    **dict.fromkeys(("__format__", "__repr__"), "formats the value of a tensor"),
     "__array__": "converts a tensor to NumPy",
+    "__dlpack__": "hands over the memory of a tensor",
     "numpy": "converts a tensor to NumPy",
     "tolist": "reads the values of a tensor",
     "allclose": "compares the values of tensors",
@@ -120,6 +122,9 @@ class Recorder(InnerGradients, TorchFunctionMode):
         was_recording = pause()
         try:
             return self.seen(func, args, kwargs or {})
+        except Exception as error:
+            note_raised(error, func, args, kwargs or {})
+            raise
         finally:
             if was_recording:
                 resume()

@@ -14,6 +14,7 @@ from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import drawn, source, transforms
 from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.carried import Carried, Followed, Key, put_back
+from aicf_mlir.frontend.caught import none_caught
 from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.places import PlaceNames, TracedPlaces, VisitedPlace
 from aicf_mlir.frontend.precision import Precision
@@ -182,6 +183,7 @@ class StepModule(torch.nn.Module):
             drawn.refused(source.of_function(function) or forward),
             recorder.selections.decided(),
             places.recording(),
+            none_caught(),
         ):
             result = function(model, structure.rebuilt(batch))
             loss, outputs = outcome(result, source.of_function(function))

@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.caught import none_caught
 from aicf_mlir.frontend.places import TracedPlaces
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.source import trace_error
@@ -83,7 +84,13 @@ class OptimizerModule(torch.nn.Module):
             entries[key] = tensor.item() if is_number else tensor.clone()
         self.record.__init__()
         groups = self._groups(rest[len(self.states) :], params)
-        with python_functions(), TracedCalls(), torch.no_grad(), self.places.recording():
+        with (
+            python_functions(),
+            TracedCalls(),
+            torch.no_grad(),
+            self.places.recording(),
+            none_caught(),
+        ):
             run = run_double(self.optimizer, groups, state)
         self.record.attributes |= run.attributes
         self.record.missed = run.missed

@@ -18,6 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.caught import note_raised
 from aicf_mlir.frontend.places import of_step, pause, resume
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -252,6 +253,9 @@ class TracedCalls(TorchFunctionMode):
         was_recording = pause()
         try:
             return self._seen(of_step(func), func, args, kwargs or {})
+        except Exception as error:
+            note_raised(error, func, args, kwargs or {})
+            raise
         finally:
             if was_recording:
                 resume()

@@ -39,6 +39,7 @@ from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.frontend.step_module import StepModule
 from aicf_mlir.frontend.structure import Structure
 from aicf_mlir.frontend.torch_errors import explained
+from aicf_mlir.frontend.type_tests import refuse_type_tests
 from aicf_mlir.ir.locations import SourceLocation
 
 PYTHON = ("_operator", "math", "torch")
@@ -106,6 +107,7 @@ def _judged(
     if before[0] is not None and before[0].of_users_code:  # torch's code alone does the same each time
         before.append(_call(step, specs))
     program = _program(step, specs, fallback)
+    refuse_type_tests(place.owner for place in step.places.all if place.kind == "code")
     first = step.carried
     first.refuse_opaque(step.paths)
     step.expect_no_effects()

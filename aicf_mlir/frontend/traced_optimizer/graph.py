@@ -21,6 +21,7 @@ from aicf_mlir.frontend.traced_optimizer.functional import without_writes
 from aicf_mlir.frontend.traced_optimizer.numbers import Condition, LiveNumber, TracedCalls, python_functions
 from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings
 from aicf_mlir.frontend.traced_optimizer.shadow import ShadowRun, run_double, step_line
+from aicf_mlir.frontend.type_tests import refuse_type_tests
 from aicf_mlir.ir.locations import SourceLocation
 
 StateKey = tuple[int, str]
@@ -189,6 +190,7 @@ def export_step(
             program = torch.export.export(module, tuple(tensors), strict=False)
             if not without_writes(program.graph):
                 program = program.run_decompositions({})  # pyright: ignore[reportUnknownMemberType]
+        refuse_type_tests(place.owner for place in module.places.all if place.kind == "code")
     except AicfError:
         raise
     except Exception as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from aicf_mlir.ir.locations import SourceLocation
 
 
-_made: ContextVar[list[Exception] | None] = ContextVar("_made", default=None)
+Noted = tuple[Exception, Callable[[], bool] | None]
+"""An error, and a function that says whether it would be raised without the code that notes it too."""
+
+_made: ContextVar[list[Noted] | None] = ContextVar("_made", default=None)
 
 
 class AicfError(Exception):
@@ -22,16 +25,16 @@ class AicfError(Exception):
         note(self)
 
 
-def note(error: Exception) -> None:
+def note(error: Exception, is_raised_anyway: Callable[[], bool] | None = None) -> None:
     """Add an error to those of the innermost `noted` block of this thread, if there is one."""
     if (made := _made.get()) is not None:
-        made.append(error)
+        made.append((error, is_raised_anyway))
 
 
 @contextmanager
-def noted() -> Generator[list[Exception]]:
+def noted() -> Generator[list[Noted]]:
     """Yield the list of all errors of AICF that are made in the block, in this thread, and of those that are noted there."""
-    made = list[Exception]()
+    made = list[Noted]()
     token = _made.set(made)
     try:
         yield made

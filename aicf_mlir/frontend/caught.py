@@ -12,7 +12,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportUnknownVariableType]
 
-from aicf_mlir.errors import AicfError, note, noted
+from aicf_mlir.errors import AicfError, Noted, note, noted
 
 OURS = str(Path(__file__).parents[1])
 """The folder of the code that may catch them."""
@@ -38,24 +38,25 @@ def none_caught() -> Generator[None]:
 
 
 def note_raised(error: Exception, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Note what a torch function has raised, if it would not do so for real tensors of the same types and shapes."""
-    if isinstance(error, AicfError):  # it is noted
-        return
-    alike = list[Exception]()
+    """Note what a torch function has raised; it does not count if real tensors of the same types and shapes raise it too."""
+    if not isinstance(error, AicfError):  # those are noted
+        note(error, lambda: _is_raised_by_real_tensors(type(error), function, (args, kwargs)))
+
+
+def _is_raised_by_real_tensors(kind: type[Exception], function: Callable[..., Any], given: Any) -> bool:
+    raised = list[Exception]()
 
     def run() -> None:
         try:
-            given = tree_map_only(torch.Tensor, _real, (args, kwargs))
-            function(*given[0], **given[1])
-        except Exception as other:  # noqa: BLE001  # it is compared
-            if type(other) is type(error):
-                alike.append(other)
+            args, kwargs = tree_map_only(torch.Tensor, _real, given)
+            function(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001  # it is compared
+            raised.append(error)
 
     thread = Thread(target=run)  # where nothing is traced
     thread.start()
     thread.join()
-    if not alike:
-        note(error)
+    return any(type(error) is kind for error in raised)
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
@@ -82,8 +83,9 @@ def _numbers_noted() -> Generator[None]:
         kind.__init__ = plain
 
 
-def _first(errors: Sequence[Exception]) -> Exception | None:
-    return next((error for error in errors if _is_caught(error)), None)
+def _first(made: Sequence[Noted]) -> Exception | None:
+    """Return the first error that was caught, unless torch raises it too."""
+    return next((e for e, is_raised in made if _is_caught(e) and not (is_raised and is_raised())), None)
 
 
 def _is_caught(error: Exception) -> bool:

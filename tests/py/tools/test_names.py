@@ -83,7 +83,9 @@ def test_every_tool_is_installed_under_its_module_name() -> None:
 
 
 def test_errors_are_one_hierarchy() -> None:
-    classes = [value for value in vars(errors).values() if isinstance(value, type)]
+    own = [value for value in vars(errors).values() if getattr(value, "__module__", "") == errors.__name__]
+    classes = [value for value in own if isinstance(value, type)]
+    assert errors.TraceError in classes
     assert all(issubclass(value, errors.AicfError) and value.__doc__ for value in classes)
 
 

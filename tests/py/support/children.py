@@ -36,12 +36,12 @@ def interruptible() -> Generator[None]:
 
 
 class Child(subprocess.Popen[Any]):
-    """A running child; it is killed at the limit, and at the end of its `with` block."""
+    """A running child; it is killed at the limit, in seconds, and at the end of its `with` block."""
 
-    def __init__(self, command: Command, **options: Any):
+    def __init__(self, command: Command, limit_s: float | None = None, **options: Any):
         with interruptible():
             super().__init__(command, **options)
-        self._watchdog = threading.Timer(LIMIT_S, self.kill)
+        self._watchdog = threading.Timer(limit_s or LIMIT_S, self.kill)
         self._watchdog.daemon = True
         self._watchdog.start()
 
@@ -93,6 +93,15 @@ def fork(body: Callable[[], str], started: Callable[[int], object] = lambda chil
 
     `started` is told the child's id as soon as there is one.
     """
+    child, answer = begin(body)
+    started(child)
+    text = answer()
+    os.waitpid(child, 0)
+    return text
+
+
+def begin(body: Callable[[], str]) -> tuple[int, Callable[[], str]]:
+    """The id of a forked child that runs `body`, and a function that waits for its answer: see `fork`."""
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
@@ -105,8 +114,9 @@ def fork(body: Callable[[], str], started: Callable[[int], object] = lambda chil
         os.write(send, answer.encode())
         os._exit(0)
     os.close(send)
-    started(child)
-    with open(receive, "rb") as pipe:  # noqa: PTH123  # a descriptor, no path
-        answer = pipe.read().decode()
-    os.waitpid(child, 0)
-    return answer
+
+    def read() -> str:
+        with open(receive, "rb") as pipe:  # noqa: PTH123  # a descriptor, no path
+            return pipe.read().decode()
+
+    return child, read

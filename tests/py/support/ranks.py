@@ -11,16 +11,17 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from children import interruptible
+from children import Child, begin
 
-PATIENCE_S = 300
-"""After which a rank counts as hanging: the machine may be busy."""
+ALL_TESTS_S = 7200
+"""Far above what all tests take that share the process."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,11 @@ class Ended:
 
 
 @cache
-def starter() -> subprocess.Popen[str]:
+def starter() -> Child:
     """The process that forks the ranks of all tests; it ends with its input."""
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    with interruptible():
-        return subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return Child([sys.executable, __file__], limit_s=ALL_TESTS_S, env=environment, **pipes)
 
 
 def run_ranks_of(program: str, count: int, folder: Path) -> list[Ended]:
@@ -52,24 +47,15 @@ def run_ranks_of(program: str, count: int, folder: Path) -> list[Ended]:
     assert process.stdin is not None
     assert process.stdout is not None
     print(json.dumps([program, count, str(folder)]), file=process.stdin, flush=True)
-    statuses = json.loads(process.stdout.readline())
-    return [_ended(folder / f"{program}-{rank}", status) for rank, status in enumerate(statuses)]
+    return [Ended(*each) for each in json.loads(process.stdout.readline())]
 
 
-def _ended(path: Path, status: int) -> Ended:
-    found = json.loads(path.read_text()) if path.exists() else None
-    return Ended(status, found, path.with_suffix(".err").read_text())
-
-
-def _forked(program: str, rank: int, count: int, folder: Path) -> int:
-    """Start a rank, and give its id back."""
-    if child := os.fork():
-        return child
-    signal.alarm(PATIENCE_S)
-    os.environ["AICF_TEST_FOLDER"] = str(folder)
-    path = folder / f"{program}-{rank}"
-    os.dup2(os.open(path.with_suffix(".err"), os.O_WRONLY | os.O_CREAT), 2)
+def _rank(program: str, rank: int, count: int, folder: str) -> str:
+    """What a rank has found, as JSON. Its group is not taken down: it may be lost."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(os.open(f"{folder}/{program}-{rank}", os.O_WRONLY | os.O_CREAT), 2)
     os.dup2(2, 1)
+    os.environ["AICF_TEST_FOLDER"] = folder
     try:
         dist.init_process_group(
             "gloo",
@@ -78,12 +64,19 @@ def _forked(program: str, rank: int, count: int, folder: Path) -> int:
             world_size=count,
             timeout=timedelta(seconds=60),
         )
-        path.write_text(json.dumps(vars(rank_programs)[program](rank, count)))
+        return json.dumps(vars(rank_programs)[program](rank, count))
     except BaseException:  # noqa: BLE001  # the test shows it
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
-    os._exit(0)  # a group that is lost is not taken down
+
+
+def _ended(
+    program: str, rank: int, folder: str, child: int, answer: Callable[[], str]
+) -> tuple[int, Any, str]:
+    text = answer()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return status, json.loads(text) if text else None, Path(f"{folder}/{program}-{rank}").read_text()
 
 
 if __name__ == "__main__":
@@ -94,7 +87,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     for line in sys.stdin:
         name, ranks, at = json.loads(line)
-        children = [_forked(name, each, ranks, Path(at)) for each in range(ranks)]
-        print(
-            json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True
-        )
+        forks = [begin(partial(_rank, name, each, ranks, at)) for each in range(ranks)]
+        print(json.dumps([_ended(name, each, at, *fork) for each, fork in enumerate(forks)]), flush=True)

@@ -94,7 +94,7 @@ LOSSES: dict[str, tuple[int, Loss]] = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 def test_many_rows_are_torchs(name: str) -> None:
     outputs, loss = LOSSES[name]
     torch.manual_seed(0)
@@ -108,7 +108,7 @@ WITH_ROWS = {
 
 
 @pytest.mark.parametrize("name", WITH_ROWS)
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 def test_few_rows_taken_together_are_torchs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradient_rows, "FEW", 0)
     torch.manual_seed(0)
@@ -143,6 +143,10 @@ def in_place(layers: Any, h: Tensor) -> Tensor:
     return y
 
 
+def solved(h: Tensor) -> Tensor:
+    return torch.linalg.solve_ex(3 * torch.eye(3).to(h) + h.t() @ h, h.t()).result.t()
+
+
 swish, outer, vector_norm = Swish.apply, Outer.apply, torch.linalg.vector_norm
 
 BETWEEN: dict[str, Callable[[Any, Tensor], Tensor]] = {
@@ -160,9 +164,7 @@ BETWEEN: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "a function": lambda layers, h: swish(h),
     "a function with another inside": lambda layers, h: outer(h),
     "sums": lambda layers, h: h.cumsum(-1),
-    "a solution": lambda layers, h: torch.linalg.solve_ex(
-        3 * torch.eye(8).to(h) + h.t() @ h, h.t()
-    ).result.t(),
+    "a solution": lambda layers, h: torch.cat([solved(h[:, :3]), h[:, 3:]], 1),
 }
 
 
@@ -191,7 +193,7 @@ def of_weights(m: Any, b: Batch) -> Tensor:
 
 @pytest.mark.parametrize("loss", [of_inputs, of_weights])
 @pytest.mark.parametrize("name", BETWEEN)
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 def test_rows_taken_together_are_those_taken_one_by_one(
     name: str, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:

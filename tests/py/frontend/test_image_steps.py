@@ -58,7 +58,7 @@ NORMALIZED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, .
 
 
 @pytest.mark.parametrize("name", NORMALIZED)
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_bytes_are_normalised_in_the_step(name: str) -> None:
     normalized, shape = NORMALIZED[name]
     torch.manual_seed(0)
@@ -94,7 +94,7 @@ def laid_out(model: Any, batch: Batch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("loss", [mixed, pasted, pasted_by_chance, laid_out])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_mixtures_and_layouts(loss: Loss) -> None:
     torch.manual_seed(0)
     assert_trains(Network(), loss, floats(), 1e-4)

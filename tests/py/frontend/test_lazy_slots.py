@@ -16,16 +16,16 @@ BATCH = {"x": torch.linspace(-1, 1, 12).reshape(4, 3), "t": torch.zeros(4, 2)}
 
 
 class Lazy:
-    __slots__ = ("_made",)
+    __slots__ = ("made",)
 
-    _made: float
+    made: float
 
     @property
     def value(self) -> float:
         """Made once."""
-        if not hasattr(self, "_made"):
-            self._made = 2.0
-        return self._made
+        if not hasattr(self, "made"):
+            self.made = 2.0
+        return self.made
 
 
 def step_of(value: Callable[[], float]) -> Callable[[], torch.Tensor]:
@@ -48,8 +48,8 @@ def test_it_is_filled_before_or_after_the_first_step() -> None:
     assert step().item() < first
     assert lazy.value == 2.0
     assert step().item() < first
-    lazy._made = 3.0
-    with pytest.raises(GuardError, match=r"lazy\._made was .*, now 3\.0"):
+    lazy.made = 3.0
+    with pytest.raises(GuardError, match=r"lazy\.made was .*, now 3\.0"):
         step()
 
 

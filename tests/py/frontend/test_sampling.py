@@ -36,7 +36,7 @@ class Applied(nn.Module):
 
 
 @pytest.mark.parametrize(("mode", "outside", "aligned"), MODES)
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 def test_grid(mode: str, outside: str, aligned: bool) -> None:
     def sampled(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
         return F.grid_sample(x, grid * 0.7, mode, outside, aligned)
@@ -77,7 +77,7 @@ def test_a_place_that_is_no_number_finds_no_element() -> None:
 @pytest.mark.parametrize(
     "size", [{"size": (3, 4)}, {"size": (9, 2)}, {"scale_factor": (0.6, 1.7)}, {"size": (5, 7)}], ids=str
 )
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 def test_antialiased(mode: str, size: dict[str, Any]) -> None:
     def resized(x: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
         return F.interpolate(x, **size, mode=mode, antialias=True) * own
@@ -85,7 +85,7 @@ def test_antialiased(mode: str, size: dict[str, Any]) -> None:
     assert_layer_trains(lambda: Applied(resized, torch.ones(())), (2, 3, 5, 7))
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 def test_fractional_pools(program_seed: int) -> None:
     draw = Draw(program_seed)
     rank = draw.one(2, 3)

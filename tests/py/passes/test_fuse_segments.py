@@ -161,7 +161,7 @@ WRITTEN = ("lion", "warmed", "foreach", "plain-adam")
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_a_written_optimizer_does_not_grow_with_the_number_of_parameters(name: str) -> None:
     few, many = (built(RIGHT[name], model=layers(count))[2] for count in (1, 3))
     assert updating(few) == updating(many)
@@ -171,7 +171,7 @@ def test_a_written_optimizer_does_not_grow_with_the_number_of_parameters(name: s
 
 
 @pytest.mark.parametrize("name", ["lion", "adafactor", "lamb", "foreach", "adan"])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_a_written_optimizer_has_the_bits_of_separate_launches(
     name: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,7 +198,7 @@ CLIPPED: dict[str, tuple[Make, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CLIPPED)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_what_stands_before_and_behind_the_updates_does_not_grow(name: str) -> None:
     make, options = CLIPPED[name]
     few, many = (built(make, model=layers(count), **options)[2] for count in (1, 3))
@@ -323,7 +323,7 @@ def deep() -> nn.Module:
     [(rmsprop, 0), (RIGHT["lion"], 0), (adamw, 0), (RIGHT["lamb"], 2 * SMALL)],
     ids=["rmsprop", "lion", "adamw", "lamb"],
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_memory_is_that_of_separate_launches(
     make: Config, more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

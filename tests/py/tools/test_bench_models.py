@@ -28,7 +28,7 @@ def run(script: Any, *options: object) -> Any:
     return children.run(command, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-ROWS = ["gpt2:8x4", "t5", "sac", "nerf", "gnn"]
+ROWS = ["gpt2:8x4", "sac", "gnn"]
 """One with dropout, clip and micro-batches, one with a body of its own, one with indices."""
 
 
@@ -75,7 +75,6 @@ def test_a_sweep_finds_times_and_floors(tmp_path: Path) -> None:
     options = (
         "--only",
         "relu6",
-        "kthvalue",
         "index_put",
         "--largest",
         "5000",
@@ -87,7 +86,7 @@ def test_a_sweep_finds_times_and_floors(tmp_path: Path) -> None:
     done = run(sweep_gpu, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(found.read_text())
-    assert {row["op"] for row in rows} == {"relu6", "kthvalue", "index_put"}
+    assert {row["op"] for row in rows} == {"relu6", "index_put"}
     assert {row["element"] for row in rows} == {"f32", "bf16"}
     assert {row["kind"] for row in rows} == {"forward", "gradient"}
     for row in rows:

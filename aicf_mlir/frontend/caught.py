@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch.utils._pytree import tree_map_only  # pyright: ignore[reportUnknownVa
 
 from aicf_mlir.errors import AicfError, Noted, note, noted
 
-OURS = str(Path(__file__).parents[1])
+OURS = str(Path(__file__).parents[1]) + os.sep
 """The folder of the code that may catch them."""
 
 

@@ -283,7 +283,7 @@ void accept(Watch& w, size_t index) {
     case Entry::Attribute:
       entry.expected =
           Ref(py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(owner, entry.key.get())));
-      if (PyErr_ExceptionMatches(PyExc_AttributeError)) PyErr_Clear();  // there is none now
+      if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_AttributeError)) PyErr_Clear();  // it has none now
       break;
     case Entry::Attributes:
     case Entry::Trained:

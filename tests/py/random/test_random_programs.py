@@ -16,7 +16,7 @@ from random_convolutions import convolutional
 from random_functions import nn_program
 from random_ops import FREE, PLANTED
 from random_programs import STEPS_EACH, Program, program
-from samples.collectives import ON_A_CPU
+from samples.collectives import is_tried_apart
 from train_step_checks import Torch, check_train_step
 
 from aicf_mlir.dialects import nn
@@ -63,8 +63,7 @@ def _run(
 
 def test_every_op_can_be_drawn() -> None:
     missing = {op.name for op in nn.NN.operations} - {*FREE, *PLANTED}
-    missing -= {f"nn.{name}" for name in ON_A_CPU}  # they need a group of ranks
-    assert all(name.startswith("nn.check_") for name in missing), missing
+    assert all(map(is_tried_apart, missing)), missing
 
 
 def test_programs_are_of_many_kinds() -> None:

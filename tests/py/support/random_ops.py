@@ -8,6 +8,7 @@ import numpy as np
 from random_graph import Graph
 from random_operands import laid_out, operand
 from samples import NN_SAMPLES, Sample
+from samples.collectives import is_tried_apart
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block
 from xdsl.utils.exceptions import VerifyException
@@ -45,7 +46,7 @@ def by_op(free: bool) -> Mapping[str, Sequence[Sample]]:
     found: dict[str, list[Sample]] = {}
     for sample in NN_SAMPLES:
         name = sample.op_type().name
-        if not name.startswith(("nn.check_", "nn.all_")) and is_free(sample) == free and in_reach(sample):
+        if not is_tried_apart(name) and is_free(sample) == free and in_reach(sample):
             found.setdefault(name, []).append(sample)
     return found
 

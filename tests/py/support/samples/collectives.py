@@ -12,6 +12,12 @@ from samples.sample import Sample
 ON_A_CPU = {"all_gather", "check_ranks"}
 """Ops of steps of several ranks, which run on a CPU alone so far."""
 
+
+def is_tried_apart(name: str) -> bool:
+    """True for a check or a collective, by the name of its op: they have tests of their own."""
+    return name.startswith("nn.check_") or name.removeprefix("nn.") in ON_A_CPU
+
+
 TYPES = ("2x3xf32", "f32", "5xi64", "4xbf16", "0x3xf32", "2x2xi1")
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -14,9 +12,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportUnknownVariableType]
 
 from aicf_mlir.errors import AicfError, Noted, note, noted
-
-OURS = str(Path(__file__).parents[1]) + os.sep
-"""The folder of the code that may catch them."""
+from aicf_mlir.frontend.source import OURS
 
 
 @contextmanager

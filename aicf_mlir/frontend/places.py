@@ -31,7 +31,7 @@ import torch
 
 from aicf_mlir import _C
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Replaced
-from aicf_mlir.frontend.source import is_users_file
+from aicf_mlir.frontend.source import OURS, is_users_file
 from aicf_mlir.frontend.special import TRACED
 from aicf_mlir.frontend.values import PLAIN, is_a, same
 from aicf_mlir.ir.locations import SourceLocation
@@ -66,7 +66,7 @@ TRACER = (
 )
 """Parts of torch that trace, rather than compute."""
 OWN = (
-    str(Path(__file__).parents[1]),
+    OURS,
     "<frozen importlib",
     weakref.__file__,  # its callbacks run whenever any object is freed
     *(str(_TORCH / name) for name in TRACER),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import os
 import re
 import sys
 import sysconfig
@@ -27,6 +28,8 @@ from aicf_mlir.ir.locations import SourceLocation
 Result = TypeVar("Result")
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+OURS = str(Path(__file__).parents[1]) + os.sep
+"""What the file names of AICF's own code begin with, as code objects have them."""
 _TORCH = Path(torch.__file__).resolve().parent
 _LIBRARIES = {"torch", _PACKAGE.name, *sys.stdlib_module_names}
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()

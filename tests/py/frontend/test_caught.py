@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aicf_mlir import TraceError, compile_step, compile_train_step
+from aicf_mlir import GuardError, TraceError, compile_step, compile_train_step
+from aicf_mlir.frontend.source import OURS
 
 Batch = dict[str, Tensor]
 BATCH = {"x": torch.linspace(-1, 2, 12).reshape(4, 3), "t": torch.linspace(1, 0, 8).reshape(4, 2)}
@@ -146,6 +148,31 @@ def test_another_error_names_the_first() -> None:
 
     with pytest.raises(TraceError, match="reads the value of a tensor"):
         trained(loss, is_body=False)
+
+
+SOURCE = """
+def loss(model, batch):
+    try:
+        factor = float(model(batch["x"]).detach().abs().max())
+    except Exception:
+        factor = FACTOR
+    return model(batch["x"]).mul(factor).square().mean()
+"""
+
+
+def test_a_folder_with_a_longer_name_is_not_ours() -> None:
+    """What it catches counts, and what it reads is guarded."""
+    names: dict[str, Any] = {"FACTOR": 5.0}
+    exec(compile(SOURCE, f"{OURS.removesuffix(os.sep)}_more/loss.py", "exec"), names)
+    with pytest.raises(TraceError, match="reads the value of a tensor"):
+        trained(names["loss"], is_body=False)
+    names["float"] = lambda x: 3.0
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = compile_train_step(model, optimizer, loss_fn=names["loss"], example=BATCH, device="cpu")
+    names["float"] = lambda x: 7.0
+    with pytest.raises(GuardError):
+        step.train_step(BATCH)
 
 
 class Doubled(torch.optim.Optimizer):

@@ -31,15 +31,8 @@ LOW_WHOLE = {
     "cuda": [f"aten::{kind}.{form}" for kind in ("lstm", "gru", "rnn_relu", "rnn_tanh") for form in FORMS],
 }
 """Composites that a library of the device computes, entirely in the type of autocast."""
-RESIZED = tuple(
-    f"aten::upsample_{kind}.vec"
-    for kind in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
-)
-"""Composites that resize. On CUDA autocast computes their parts in f32, so they are computed whole in f32 there."""
-F32_WHOLE = {"cpu": (), "cuda": ("aten::cross_entropy_loss", *RESIZED)}
+F32_WHOLE = {"cpu": (), "cuda": ("aten::cross_entropy_loss",)}
 """Composites whose parts are all in the list of ops computed in f32."""
-F32_TYPED = {"cpu": (), "cuda": RESIZED}
-"""Composites to which an export would give the type of their operands."""
 APART = (
     *(f"aten::{kind}.{form}" for kind in ("gru", "rnn_relu", "rnn_tanh") for form in FORMS),
     *(f"aten::{kind}_cell" for kind in ("gru", "lstm", "rnn_relu", "rnn_tanh")),
@@ -86,22 +79,39 @@ def _whole(op: OpOverload, device: str, dtype: torch.dtype | None) -> Kernel:
     return kernel
 
 
+def _listed(device: str) -> set[str]:
+    return _named(f"Autocast{device.upper()}")
+
+
+def _composites(device: str) -> set[str]:
+    """Return the composites that are not in the lists of a device."""
+    return {
+        name for name in _named("CompositeImplicitAutograd") - _listed(device) if name.startswith("aten::")
+    }
+
+
 @cache
 def _typed_kernels(device: str) -> dict[str, Kernel]:
-    """Return kernels for composites whose type in an export differs from autocast's: a library computes in the type of
-    autocast, or f32.
+    """Return kernels for composites to which an export gives the type of their operands, and autocast another: those of
+    a library, and a resize (`.vec`) or a convolution (`.padding`) by an overload of a listed op that is not listed too.
     """
-    low = {name: _whole(_overload(name), device, None) for name in LOW_WHOLE[device]}
-    return low | {name: _whole(_overload(name), device, torch.float32) for name in F32_TYPED[device]}
+    packets = {name.partition(".")[0] for name in _listed(device)}
+    found = {name: _whole(_overload(name), device, None) for name in LOW_WHOLE[device]}
+    for name in sorted(_composites(device)):
+        packet, _, form = name.partition(".")
+        if packet in packets and form == "vec":
+            found[name] = _whole(_overload(name), device, torch.float32)
+        elif packet in packets and form == "padding":
+            found[name] = _apart(_overload(name))
+    return found
 
 
 @cache
 def _kernels(device: str) -> dict[str, Kernel]:
     """Return the kernels added to the autocast of a device, by the name of the op."""
-    known = _named(f"Autocast{device.upper()}")
     rows = {name.replace("aten.", "aten::", 1).removesuffix(".default") for name in TABLE}
-    unknown = {name for name in _named("CompositeImplicitAutograd") - known if name.startswith("aten::")}
-    apart = unknown.difference(rows, RESIZED) | unknown.intersection(APART)
+    unknown = _composites(device)
+    apart = unknown.difference(rows) | unknown.intersection(APART)
     found = {name: _apart(op) for name in sorted(apart) if _is_plain(op := _overload(name))}
     found |= {name: _whole(_overload(name), device, torch.float32) for name in F32_WHOLE[device]}
     return {**found, **_typed_kernels(device)}

@@ -35,7 +35,7 @@ from aicf_mlir.step.eager.layers import LayerOutputs, agreement
 from aicf_mlir.step.eager.live import Live
 from aicf_mlir.step.eager.report import Comparison
 from aicf_mlir.step.eager.torch_step import Results, TorchStep, TrainingLoop
-from aicf_mlir.step.eager.units import unit_of
+from aicf_mlir.step.eager.units import allows_tf32, unit_of
 from aicf_mlir.step.options.averaging import WeightAverage
 from aicf_mlir.step.options.clipping import Clipping
 from aicf_mlir.step.options.loss_scaling import LossScaling
@@ -117,7 +117,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
         """Compare with torch on the loaded batch; the state ends as it began."""
         start = self._snapshot()
         try:
-            live = self._live(plan)
+            live, meaning = self._live(plan), self._meaning(plan)
             contender = Contender(
                 self.name,
                 self._store.device,
@@ -126,10 +126,11 @@ class ExaminedStep(BuiltStep, abc.ABC):
                 self._snapshot,
                 self._put_back,
                 partial(self._first_layer, plan),
+                self._is_cuda and allows_tf32(meaning),
             )
             torch_step = self._torch_step(plan, live)
             wide = partial(self._in_double, live, torch_step) if exact else None
-            unit = unit_of(self._meaning(plan), self._is_cuda)
+            unit = unit_of(meaning, self._is_cuda)
             return beside_torch(contender, live, torch_step, steps, unit, wide)
         finally:
             self._restore(start)

@@ -16,6 +16,7 @@ from aicf_mlir.step.eager.judge import decided_by, judge, rms
 from aicf_mlir.step.eager.layers import LayerOutputs
 from aicf_mlir.step.eager.live import Live, is_whole, moved, on_host
 from aicf_mlir.step.eager.report import Comparison, Difference
+from aicf_mlir.step.eager.tf32 import tf32
 from aicf_mlir.step.eager.ties import FirstOfEqual
 from aicf_mlir.step.eager.torch_step import Results, TorchStep
 
@@ -55,6 +56,8 @@ class Contender:
     """Restores the state that `keep` has returned."""
     layer: Callable[[LayerOutputs, Sequence[str]], str | None]
     """The first layer that differs, found from the outputs of torch's layers and the names of the tensors that differ."""
+    has_tf32: bool
+    """True if its products may round f32 operands to TF32."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,20 @@ def beside_torch(
     `exact` makes the same step in f64 of the live objects as they are, without its update if asked. With `exact`, that
     step is the reference, and the compiled step may be three times as far from it as torch.
     """
+    with tf32(contender.has_tf32):
+        rows, layer = _steps_beside_torch(contender, live, torch_step, steps, unit, exact)
+    return Comparison(contender.name, contender.device, steps, tuple(rows), layer, exact is not None)
+
+
+def _steps_beside_torch(
+    contender: Contender,
+    live: Live,
+    torch_step: TorchStep,
+    steps: int,
+    unit: float,
+    exact: Callable[[bool], tuple[Live, TorchStep]] | None,
+) -> tuple[list[Difference], str | None]:
+    """Return the rows of all steps, and the first layer that differs."""
     rows: list[Difference] = []
     layer: str | None = None
     for number in range(1, steps + 1):
@@ -136,7 +153,7 @@ def beside_torch(
             with suppress(KeyError):
                 layer = contender.layer(outputs, wrong)
         contender.put_back(after)
-    return Comparison(contender.name, contender.device, steps, tuple(rows), layer, exact is not None)
+    return rows, layer
 
 
 def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> Seen:

@@ -21,7 +21,10 @@ def unit_of(module: ModuleOp, is_cuda: bool) -> float:
             if isa(value.type, AnyTensor):
                 name = element_name(value.type.get_element_type())
                 units |= {precision(NUMPY_TYPES[name])[0]} if name in FLOATS else set[float]()
-        allowed = op.properties.get("allow_tf32")
-        if is_cuda and isa(allowed, BoolAttr) and allowed.value.data:
-            units.add(TF32)
-    return max(units)
+    return max(units | ({TF32} if is_cuda and allows_tf32(module) else set[float]()))
+
+
+def allows_tf32(module: ModuleOp) -> bool:
+    """True if a product of the step may round its operands to TF32 on a GPU."""
+    marks = [op.properties.get("allow_tf32") for op in module.walk()]
+    return any(isa(mark, BoolAttr) and bool(mark.value.data) for mark in marks)

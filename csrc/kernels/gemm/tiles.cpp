@@ -135,6 +135,8 @@ Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t k, int64_
                                  TILE("registers.cuh", "RegisterProduct", "F32", Register32, 4)};
     for (const ProductTile& found : tiles)
       if (found.rows == size.rows && found.columns == size.columns) return decide(found);
+    if (n == 1 && k > 0)
+      return decide(PANEL_TILE("register_panels.cuh", "RegisterColumnProduct", "F32", RegisterPanel16));
     if (wide_panels) return decide(REGISTER_PANEL_TILE(RegisterPanel16x32));
     // Of a b that lies along n a tile of 8 columns would read rows of 32 bytes.
     if (k > 0 && trans_b && 2 * tiles_of({16, 16}, m, n) * batch <= kMultiprocessors)

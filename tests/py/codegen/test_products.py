@@ -168,6 +168,17 @@ def test_on_the_host_neither_the_order_of_threads_nor_the_number_of_blocks_matte
         assert want == [block.tobytes() for block in host.run(case, blocks=few)], case.name
 
 
+def test_on_the_host_a_column_of_numbers_that_cancel_each_other_is_zero(tmp_path: Path) -> None:
+    """In f64, where three times a number of f32 is exact."""
+    case = make("column", "f32", (40, 1, 384), (True, False))
+    rng = np.random.default_rng(0)
+    signs = rng.permutation(np.repeat([-1, 0, 1], 128))
+    view(case.blocks[0], case.operands[0])[...] = signs[:, None] * rng.standard_normal(40).astype(np.float32)
+    view(case.blocks[1], case.operands[1])[...] = 1
+    sums = HostProducts([case], tmp_path).run(case)[1]
+    assert (view(sums, case.results[1]) == 0).all()
+
+
 def test_on_the_host_nothing_happens_where_the_status_says_so(
     cases: list[ProductCase], host: HostProducts
 ) -> None:
@@ -243,6 +254,7 @@ def test_the_module_has_the_headers_as_they_are() -> None:
         ("tf32", (1024, 1024, 8), "TF32Tensor128x64"),
         ("tf32", (1536, 1408, 8), "TF32Tensor128"),
         ("tf32", (2048, 2048, 8), "TF32Tensor128x256"),
+        ("f32", (256, 1, 200), "RegisterPanel16"),
         ("f32", (256, 256, 200), "RegisterPanel16"),
         ("f32", (64, 256, 200), "RegisterPanel16"),
         ("f32", (256, 256, 8), "RegisterPanel16x32"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -28,7 +29,7 @@ from aicf_mlir.kernels.kernel import Code, Phase, Tensor
 
 Size = Literal["tiny", "few", "small", "medium", "broad", "tall", "large", "wide"]
 SIZES: dict[Size, tuple[int, int]] = {
-    "tiny": (1, 1),
+    "tiny": (2, 2),
     "few": (160, 160),
     "small": (352, 384),
     "medium": (768, 768),
@@ -311,6 +312,16 @@ def other_cases(target: str = "sm_90") -> Iterator[ProductCase]:
 def small_product_cases(target: str = "sm_90") -> Iterator[ProductCase]:
     """Small results: around the ends of what a thread, a warp and a block take of k at once, of one panel to seven."""
     rng = np.random.default_rng(9)
+    for number, (trans, k) in enumerate(product(TRANSPOSES, (1, 17, 129, 300))):
+        yield make(
+            f"f32 column {''.join('nt'[t] for t in trans)} {k}",
+            "f32",
+            (77 - number, 1, k),
+            trans,
+            totals=number % 2 > 0,
+            special=number % 5 == 4,
+            target=target,
+        )
     for element in ("f16", "f32", TF32):
         for number, k in enumerate((1, 15, 16, 17, 64, 127, 129, 256, 257, 385, 513, 770)):
             m, n = (int(size) for size in rng.integers(1, 40, 2))

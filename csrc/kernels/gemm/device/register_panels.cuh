@@ -73,4 +73,51 @@ struct RegisterPanelProduct
     : PanelProduct<RegisterPanelSums<Shape, TRANS_A, TRANS_B>, Format, Shape, TRANS_A, TRANS_B, WA, WB, WZ> {
 };
 
+// The sums of a result of one column, as the gradient of a bias is: in f64, for they cost no more than what
+// is read. So numbers that cancel each other leave nothing, which an update would divide by its own size.
+template <class Shape, bool TRANS_A, bool TRANS_B>
+struct RegisterColumnSums {
+  using Shared = SharedMemory<Shape, TRANS_A, TRANS_B>;
+  using TileA = typename Shared::A;
+  using TileB = typename Shared::B;
+  static constexpr int kShares = Shape::kThreads / Shape::BM;  // of a row's k, in turns
+  static_assert(Shape::BK % kShares == 0, "every thread sums as much of a row");
+
+  double sum = 0;
+
+  __device__ __forceinline__ static int row() { return static_cast<int>(threadIdx.x % Shape::BM); }
+
+  __device__ __forceinline__ void add(const float* panel, int length) {
+    const float* column = panel + TileA::kElements;
+#pragma unroll
+    for (int first = 0; first < Shape::BK; first += kShares) {
+      const int k = first + static_cast<int>(threadIdx.x / Shape::BM);
+      if (k >= length) break;
+      sum = fma(static_cast<double>(panel[row() * TileA::kAlongExtent + k * TileA::kAlongK]),
+                static_cast<double>(column[k * TileB::kAlongK]), sum);
+    }
+  }
+
+  // The column is that of the first part's tile; those of the others are zeros.
+  __device__ __forceinline__ void write(float* out) const {
+    double* shares = reinterpret_cast<double*>(out);
+    shares[threadIdx.x] = sum;
+    __syncthreads();
+    double total = 0;
+    if (threadIdx.x < Shape::BM) {
+#pragma unroll
+      for (int share = 0; share < kShares; ++share) total += shares[share * Shape::BM + row()];
+    }
+    __syncthreads();  // the shares become the column
+    for (int part = 0; part < Shape::kParts && threadIdx.x < Shape::BM; ++part)
+      out[(part * Shape::BM + row()) * Shape::kSumPitch] = part == 0 ? static_cast<float>(total) : 0.0f;
+  }
+};
+
+// As TensorCoreProduct; Format is F32, n and WZ are 1.
+template <class Format, class Shape, bool TRANS_A, bool TRANS_B, int WA, int WB, int WZ>
+struct RegisterColumnProduct
+    : PanelProduct<RegisterColumnSums<Shape, TRANS_A, TRANS_B>, Format, Shape, TRANS_A, TRANS_B, WA, WB, WZ> {
+};
+
 }  // namespace aicf::gemm

@@ -32,6 +32,8 @@ STEPS = frozenset(CLASSES[name] for name, row in ROWS.items() if not row.differe
 def is_free(sample: Sample) -> bool:
     """Whether the op means something for any operands in their ranges."""
     kind = sample.op_type()
+    if sample.follow is not None:
+        return False
     return kind in STEPS or (sample.smooth and issubclass(kind, DifferentiableInterface))
 
 

@@ -150,13 +150,14 @@ def reads() -> Iterator[Sample]:
         yield Sample(f"{x} {index}", (f"{x}xf32", written), take, taken, {1: classes(size)})
     for x, dim, index in (("6x3", 0, (4, 1, 5)), ("2x5x3", 1, (3, 0, 4, 2, 1))):
         size = int(x.split("x")[dim])
-        inverse = [index.index(i) if i in index else -1 for i in range(size)]
+        inverse = np.array([index.index(i) if i in index else -1 for i in range(size)])
         yield Sample(
             f"{x} {index} with an inverse",
             (f"{x}xf32", f"{len(index)}xi64", f"{size}xi64"),
             lambda x, index, inverse, dim=dim: nn.TakeOp(x, index, dim, inverse),
             lambda x, index, inverse, dim=dim: torch.index_select(x, dim, index),
-            {1: numbers(*index), 2: numbers(*inverse)},
+            {1: numbers(*index)},
+            follow=lambda operands, inverse=inverse: {2: inverse},
         )
 
 

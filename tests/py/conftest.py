@@ -35,7 +35,7 @@ from aicf_mlir.ir.verify import Verifier
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("random programs")
-    group.addoption("--programs", type=int, help="how many random programs to run (40, in a campaign 300)")
+    group.addoption("--programs", type=int, help="how many random programs to run (20, in a campaign 300)")
     group.addoption(
         "--gradients", type=int, help="how many with nested gradients, a fifth with vmap (1, 1000)"
     )
@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-COUNTS = {"programs": (40, 300), "mutants": (40, 200), "lives": (2, 12), "gradients": (1, 1000)}
+COUNTS = {"programs": (20, 300), "mutants": (40, 200), "lives": (2, 12), "gradients": (1, 1000)}
 """How many there are where nobody says: usually, and in a campaign."""
 
 

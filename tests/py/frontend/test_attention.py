@@ -222,7 +222,7 @@ MULTIHEAD: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", MULTIHEAD)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_multihead_attention_trains_as_torch(name: str) -> None:
     torch.manual_seed(1)
     layer = nn.MultiheadAttention(SIZE, 2, batch_first=True)
@@ -230,7 +230,7 @@ def test_multihead_attention_trains_as_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("first", [False, True])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_an_encoder_trains_as_torch(first: bool) -> None:
     torch.manual_seed(1)
     layer = nn.TransformerEncoderLayer(SIZE, 2, 16, dropout=0.0, batch_first=True, norm_first=first)

@@ -45,7 +45,7 @@ def differentiated_again(body: Body) -> Body:
     return penalised
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS[:2])
 @pytest.mark.parametrize(
     "name", [name for name in FUNCTIONS if name not in ("once", "in a reentrant checkpoint")]

@@ -66,7 +66,7 @@ def step_of(model: nn.Module) -> Any:
 
 @pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_train_as_whole_ones_do(layer: Callable[..., nn.Module], padding: int) -> None:
     whole, parts = tagger(layer), tagger(layer)
     flatten(parts, padding)

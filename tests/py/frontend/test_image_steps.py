@@ -58,7 +58,7 @@ NORMALIZED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, .
 
 
 @pytest.mark.parametrize("name", NORMALIZED)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_bytes_are_normalised_in_the_step(name: str) -> None:
     normalized, shape = NORMALIZED[name]
     torch.manual_seed(0)
@@ -140,6 +140,7 @@ def trained(of_torch: bool, compiles: bool, batches: list[Batch]) -> dict[str, t
 
 
 @pytest.mark.parametrize("of_torch", [True, False], ids=["AveragedModel", "by hand"])
+@pytest.mark.sample(1)
 def test_an_average_of_weights_and_statistics_in_a_loop_body(of_torch: bool) -> None:
     torch.manual_seed(1)
     batches = [floats() for _ in range(3)]

@@ -48,6 +48,7 @@ def along(norm: Callable[[Tensor], Tensor], order: int) -> Callable[[nn.Module, 
 
 
 @pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.sample(1)
 def test_layer_norm(order: int) -> None:
     directions = torch.randn(order + 1, ROWS, WIDTH, dtype=torch.float64)
     batch = {"w": directions[0], **{f"v{number}": each for number, each in enumerate(directions[1:])}}

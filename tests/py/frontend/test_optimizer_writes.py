@@ -143,7 +143,7 @@ def test_writes_are_those_of_torch(write: Write, device: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_the_walk_and_torch_make_the_same_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[list[Tensor]] = []
     for walks in (True, False):

@@ -172,7 +172,7 @@ def test_a_gradient_overflows_where_it_does_in_torch(name: str, device: str) -> 
 
 
 @pytest.mark.parametrize("name", BACKWARD)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_a_gradient_overflows_in_a_chain(name: str, tmp_path: Path) -> None:
     case, path = BACKWARD[name], tmp_path / "chained.mlir"
     run = case.trained("cpu", rows=1)

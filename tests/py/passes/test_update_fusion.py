@@ -177,6 +177,7 @@ APART: dict[str, Callable[[], Setup]] = {
 
 
 @pytest.mark.parametrize("name", APART)
+@pytest.mark.sample(5)
 def test_what_stays_a_launch(name: str) -> None:
     assert fused(APART[name]()) == 0
 

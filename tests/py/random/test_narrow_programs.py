@@ -144,6 +144,7 @@ def test_pairs(name: str, number: int, element: str, part: int, device: str) -> 
 
 
 @pytest.mark.parametrize("element", DTYPES)
+@pytest.mark.sample(1)
 def test_an_order_of_what_is_computed_has_each_element_once(element: str, device: str) -> None:
     """A mixture of experts routes by it."""
     affine = next(function for function in FUNCTIONS if function.name == "affine")

@@ -145,7 +145,7 @@ def expect_known(label: str, outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 def test_ops_on_images_are_refused_for_known_reasons_alone(
     part: int, dtype: torch.dtype, request: pytest.FixtureRequest
 ) -> None:
@@ -159,7 +159,7 @@ def test_ops_on_images_are_refused_for_known_reasons_alone(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 def test_modules_are_refused_for_known_reasons_alone(
     part: int, dtype: torch.dtype, request: pytest.FixtureRequest
 ) -> None:

@@ -38,7 +38,7 @@ def file_of(name: str, files: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_the_same_scheduler_goes_on(name: str, tmp_path: Path) -> None:
     one, other = Scheduled.of(SCHEDULERS[name]), Scheduled.of(SCHEDULERS[name], seed=9)
     one.train(3)

@@ -281,6 +281,7 @@ def replaced(i: int) -> Callable[[ProgramOp, LaunchOp], None]:
 
 
 @pytest.mark.parametrize("stage", ["plan", "buffers"])
+@pytest.mark.sample(1)
 def test_edits_of_dependencies_are_refused_or_told(stage: str, pytestconfig: pytest.Config) -> None:
     """With addresses most are refused; without, what is left runs as aicf-run runs it, and the certificate knows.
 

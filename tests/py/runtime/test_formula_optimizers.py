@@ -250,7 +250,7 @@ def test_a_centred_variance_is_not_below_zero(device: str) -> None:
 
 
 @every_formula
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 def test_groups_of_one_parameter_are_those_of_torch(config: OptimizerConfig, device: str) -> None:
     """What such a group computes of its numbers is one point, whose results lie where its operands do."""
     given = [{name: value.double() for name, value in batch.items()} for batch in batches(device)]

@@ -119,6 +119,7 @@ def test_micro_batches(device: str, place: str) -> None:
 
 
 @places
+@pytest.mark.sample(1)
 def test_shape_groups_and_sizes_that_come_unannounced(device: str, place: str) -> None:
     _, _, step = made(device, further_sizes=1)
     _, _, other = made(device, further_sizes=1)

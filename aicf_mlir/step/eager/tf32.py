@@ -15,6 +15,8 @@ import torch
 BACKENDS: Any = torch.backends
 PLACES = (BACKENDS.cuda.matmul, BACKENDS.cudnn.conv, BACKENDS.cudnn.rnn)
 """Each has `fp32_precision`; of the older switches one holds for the first, and one for the other two."""
+SET_CUDNN: Callable[[bool], None] = torch._C._set_cudnn_allow_tf32  # pyright: ignore[reportPrivateUsage]
+"""`torch.backends.cudnn.allow_tf32 = …`, also after `torch.backends.disable_global_flags()`, as in torch's own test utilities."""
 
 
 @contextmanager
@@ -25,14 +27,14 @@ def tf32(allowed: bool) -> Generator[None]:
     try:
         # torch refuses to read an older switch that disagrees with a newer one: all are set
         torch.set_float32_matmul_precision("high" if allowed else "highest")
-        BACKENDS.cudnn.allow_tf32 = allowed
+        SET_CUDNN(allowed)
         _set(["tf32" if allowed else "ieee"] * len(PLACES))
         yield
     finally:
         if older[0] is not None:
             torch.set_float32_matmul_precision(older[0])
         if older[1] is not None:
-            BACKENDS.cudnn.allow_tf32 = older[1]
+            SET_CUDNN(older[1])
         _set(newer)
 
 

@@ -99,7 +99,7 @@ def test_segments_train_as_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_aggregations_of_graphs_train_as_torch(name: str) -> None:
     assert_op_trains(AGGREGATIONS[name], batch(), torch.float32, torch.float64)
 

@@ -21,6 +21,7 @@ def certified(step: Any, batch: Batch) -> Certificate:
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.sample(1)
 def test_a_fault_is_found_and_named(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     fault.form(monkeypatch)
     fault.plant(monkeypatch)
@@ -37,7 +38,7 @@ def test_a_fault_is_found_and_named(fault: Fault, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 def test_without_it_the_step_is_equal(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     fault.form(monkeypatch)
     step, batch = fault.compiled()

@@ -11,7 +11,7 @@ from models import to_device
 from torch import nn
 
 from aicf_mlir import compile_train_step
-from aicf_mlir.step.eager.tf32 import PLACES, tf32
+from aicf_mlir.step.eager.tf32 import PLACES, SET_CUDNN, tf32
 
 BACKENDS: Any = torch.backends
 
@@ -37,7 +37,7 @@ def switches() -> list[Any]:
 def put_back() -> Generator[None]:
     yield
     torch.set_float32_matmul_precision("highest")
-    BACKENDS.cudnn.allow_tf32 = True
+    SET_CUDNN(True)
 
 
 def set_conv(precision: str) -> None:
@@ -45,7 +45,8 @@ def set_conv(precision: str) -> None:
 
 
 def set_older(allowed: bool) -> None:
-    BACKENDS.cudnn.allow_tf32 = BACKENDS.cuda.matmul.allow_tf32 = allowed
+    SET_CUDNN(allowed)
+    BACKENDS.cuda.matmul.allow_tf32 = allowed
 
 
 SETTINGS: dict[str, Callable[[], None]] = {
@@ -70,6 +71,17 @@ def test_all_are_set_and_put_back(setting: str, allowed: bool) -> None:
         assert switches()[1:3] == [allowed, allowed]
         raise KeyError
     assert switches() == before
+
+
+def test_they_are_set_where_torch_forbids_to_assign_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its own test utilities make it, once they are imported."""
+    names = BACKENDS.disable_global_flags.__globals__
+    monkeypatch.setitem(names, "__allow_nonbracketed_mutation_flag", False)
+    with pytest.raises(RuntimeError, match="not allowed to set"):
+        BACKENDS.cudnn.allow_tf32 = False
+    with tf32(False):
+        assert not BACKENDS.cudnn.allow_tf32
+    assert BACKENDS.cudnn.allow_tf32
 
 
 @pytest.mark.gpu

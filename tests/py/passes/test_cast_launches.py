@@ -70,6 +70,7 @@ def cast_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("width", "each"), [(48, 2), (512, 3)])
+@pytest.mark.sample(1)
 def test_they_do_not_grow_with_the_number_of_layers(width: int, each: int) -> None:
     """`each`: launches of a layer, its products, of which one is beside another where they are small."""
     few, many = (kinds(planned(*[width] * count)) for count in (3, 8))
@@ -114,7 +115,7 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
 @pytest.mark.parametrize("target", ["cpu", "sm_90"])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_no_optimizer_has_its_gradients_cast(
     optimizer: str, precision: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,7 +44,7 @@ LOW = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 @pytest.mark.parametrize("block", range(6))
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 def test_random_chains(block: int, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On a GPU some need more registers or shared memory than there are: those are refused, which fuse asks beforehand."""
     path, refused = tmp_path / "f.mlir", 0
@@ -142,7 +142,7 @@ def with_chains(trained: Trained, folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 @cases
 @pytest.mark.parametrize("precision", LOW)
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 def test_a_chain_trains_as_torch_does(
     name: str, precision: str, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,7 +149,7 @@ def test_a_formula_is_one_launch_for_all_parameters(config: OptimizerConfig) -> 
 
 
 @pytest.mark.parametrize("config", RULES, ids=str)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_a_formula_has_the_bits_of_separate_launches(
     config: OptimizerConfig, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +209,7 @@ def test_what_stands_before_and_behind_the_updates_does_not_grow(name: str) -> N
 
 
 @pytest.mark.parametrize("name", CLIPPED)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_with_clipping_and_the_like_the_bits_are_those_of_separate_launches(
     name: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_replays_have_the_bits_of_eager_steps(optimizer: str, case: str, device:
 
 
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
+@pytest.mark.sample(1)
 def test_a_step_beside_it_updates_the_same_parameters(precision: str, device: str) -> None:
     """Another compiled step of the model, with an optimizer of its own, between replays."""
 

@@ -82,6 +82,7 @@ def test_memory_puts_no_launch_behind_another_branch(name: str, target: str) -> 
 
 @targets
 @names
+@pytest.mark.sample(4)
 def test_no_new_value_is_kept_waiting_for_readers_of_an_old_one(name: str, target: str) -> None:
     """With memory of its own for every value, nothing would end earlier."""
     apart = find_program(stages(name, target)["buffers"].clone())

@@ -58,6 +58,7 @@ def test_every_row_has_tiny_sizes() -> None:
 @pytest.mark.parametrize(
     "options, said", [(("--budget", "0"), "the budget of 0 s is spent"), (("--rows", "gpt5"), "got gpt5")]
 )
+@pytest.mark.sample(1)
 def test_what_is_not_measured_is_said(options: tuple[str, ...], said: str) -> None:
     done = run(models_gpu, "--tiny", "--contenders", "aicf", *options)
     assert said in done.stdout + done.stderr

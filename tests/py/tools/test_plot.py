@@ -60,6 +60,7 @@ def test_no_picture_is_left_over() -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--timeline",)])
+@pytest.mark.sample(1)
 def test_the_same_plan_gives_the_same_bytes(options: tuple[str, ...]) -> None:
     """In processes that order sets differently, from a place that has no part in it."""
     drawn = [

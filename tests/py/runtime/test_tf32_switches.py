@@ -36,12 +36,17 @@ def switches() -> list[Any]:
 @pytest.fixture(autouse=True)
 def put_back() -> Generator[None]:
     yield
+    set_on_cpus("none")
     torch.set_float32_matmul_precision("highest")
     SET_CUDNN(True)
 
 
 def set_conv(precision: str) -> None:
     BACKENDS.cudnn.conv.fp32_precision = precision
+
+
+def set_on_cpus(precision: str) -> None:
+    BACKENDS.mkldnn.matmul.fp32_precision = precision
 
 
 def set_older(allowed: bool) -> None:
@@ -55,6 +60,7 @@ SETTINGS: dict[str, Callable[[], None]] = {
     "older, off": lambda: set_older(False),
     "products at medium": lambda: torch.set_float32_matmul_precision("medium"),
     "convolutions apart": lambda: set_conv("ieee"),
+    "products of CPUs in bf16": lambda: set_on_cpus("bf16"),
 }
 
 

@@ -387,13 +387,10 @@ def test_vmap_draws_as_it_is_asked_to(name: str, randomness: str) -> None:
             compiled(model, loss, batch)
         return
     step, found = compiled(model, loss, batch), list[torch.Tensor]()
-    for _ in range(2):
+    for _ in range(16):  # of two numbers a dropout keeps the same ones in every fourth step
         step.train_step(batch)
         found.append(step.outputs["rows"].clone())
-    assert not torch.equal(*found)
     distinct = {tuple(row) for each in found for row in each.tolist()}
-    if randomness == "same":
-        assert all((each == each[0]).all() for each in found)
-        assert len(distinct) <= 2
-    else:
-        assert len(distinct) == 36 if name.startswith("of") else len(distinct) == 4
+    numbers = 16 if randomness == "same" else 16 * len(found[0])
+    assert all((each == each[0]).all() for each in found) == (randomness == "same")
+    assert len(distinct) == numbers if name.startswith("of") else 1 < len(distinct) <= 4

@@ -64,7 +64,6 @@ def test_it_is_the_step_of_an_autocast_in_the_loss(case: str, device: str) -> No
 
 
 @lows
-@pytest.mark.sample(1)
 def test_replays_have_the_bits_of_eager_steps(precision: str, device: str, tmp_path: Path) -> None:
     eager, replayed = (Training("mlp", device, adam) for _ in range(2))
     steps = [each.compiled(precision=precision, keep_gradients=True) for each in (eager, replayed)]

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Literal, cast
@@ -148,6 +149,14 @@ def forget(owners: Sequence[Any]) -> None:
             owner.cache_clear()
 
 
+def _young() -> Iterator[Any]:
+    """Return the objects of the youngest generation, for C code alone to walk: no other thread runs meanwhile.
+
+    Python makes a tuple of an iterator in place and fails if anybody holds it before it is whole, as a list of them would.
+    """
+    return chain.from_iterable(map(gc.get_objects, (0,)))
+
+
 def without_made(places: Sequence[VisitedPlace]) -> list[VisitedPlace]:
     """Return the places of objects that are older than a trace; objects made by the trace are reachable only through
     these.
@@ -156,18 +165,18 @@ def without_made(places: Sequence[VisitedPlace]) -> list[VisitedPlace]:
     dictionary joins it once it first holds a container, and arrays never join: these objects count as older if an
     older object holds them.
     """
-    young = gc.get_objects(generation=0)
-    made = {id(place.owner) for place in places} & set(map(id, young))
+    made = {id(place.owner) for place in places} & set(map(id, _young()))
     older = {id(place.first) for place in places if id(place.owner) not in made}
-    unsure = {
-        id(place.owner): place.owner
+    chosen = [
+        place
         for place in places
         if issubclass(type(place.owner), dict) or not gc.is_tracked(place.owner)
         if place.is_left or place.kind == "opaque" or id(place.owner) in made
-    }
-    held = Counter(
-        filter(unsure.__contains__, map(id, (*gc.get_referents(*young), *young)))
-    )  # there are many
+    ]
+    keys = {id(place.owner) for place in chosen}
+    referents = chain.from_iterable(map(gc.get_referents, _young()))
+    held = Counter(filter(keys.__contains__, map(id, referents)))  # there are many
+    unsure = {id(place.owner): place.owner for place in chosen}
     for key in unsure:
         if (
             key not in older and sys.getrefcount(unsure[key]) - 2 <= held[key]

@@ -7,7 +7,7 @@
 namespace aicf {
 
 // Lowest compute capability of CUDA kernels, by what they use.
-constexpr int kSmAny = 80;       // the oldest that the build has code for (CMAKE_CUDA_ARCHITECTURES)
+constexpr int kSmAny = 80;       // the oldest that an installation has code for (CMakeLists.txt)
 constexpr int kSmBFloat16 = 80;  // bf16 arithmetic
 
 using SupportFunction = Status (*)(const OpDesc&);

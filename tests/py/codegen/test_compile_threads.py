@@ -114,3 +114,28 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not() -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORK]
     assert children.run(command, check=True).stdout.strip() == "7"
+
+
+def test_tuples_that_another_thread_builds_are_left_alone() -> None:
+    """Python builds the tuple of an iterator in place, and fails where somebody has got hold of it meanwhile."""
+    stop = threading.Event()
+
+    def build() -> None:
+        while not stop.is_set():
+            tuple(number for number in range(30))
+
+    def compile_some() -> None:
+        try:
+            for index in range(THREADS):
+                model, batch = model_of(index), {"x": torch.randn(3, 4 + index), "t": torch.randn(3, 2)}
+                optimizer = torch.optim.Adam(model.parameters())
+                compile_train_step(model, optimizer, example=batch, device="cpu")
+        finally:
+            stop.set()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        assert run_at_once([build, compile_some]) == []
+    finally:
+        sys.setswitchinterval(before)

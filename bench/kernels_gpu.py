@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from kernel_rows import Row, index_rows, make
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 from aicf_mlir import _C, OpKind, SelectionError, op_call
 
@@ -194,11 +195,7 @@ def main() -> None:
     only: list[str] = parser.parse_args().only
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; microseconds a launch")
     for row in rows_of(only):
-        tensors = [
-            t
-            for side in (row.inputs, row.outputs)
-            for t in (side.values() if isinstance(side, dict) else side)
-        ]
+        tensors: list[torch.Tensor] = tree_leaves([row.inputs, row.outputs])
         size = sum(t.numel() * t.element_size() for t in tensors)
         peer = f"{torchs(row.peer):9.2f}" if row.peer else "        –"
         for kernel in row.kernels:

@@ -14,6 +14,8 @@ import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NotRequired, TypeAlias, TypedDict
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 class places:
@@ -478,6 +480,47 @@ def threads() -> int:
 
 def set_threads(n: int) -> None:
     """Change it, for the whole process; KernelError outside [1, 256]. What is computed does not depend on it."""
+
+class Board:
+    """Memory that the processes of a host share, through which they exchange bytes."""
+
+    def __init__(self, path: str, rank: int, processes: list[int]) -> None:
+        """Open a file of zeros, as all ranks do. `processes`: pidfds by rank. Raises UnsupportedError."""
+
+    @staticmethod
+    def bytes(ranks: int) -> int:
+        """The size of the file."""
+
+    def exchange(self, given: NDArray[np.uint8], into: NDArray[np.uint8], seconds: float) -> None:
+        """Fill `into` with `given` of every rank, in their order. Raises StateError where one has gone or is late, for good."""
+
+class Communicator:
+    """GPUs that exchange bytes, one of each process of a group: this one is number `device`. All raise KernelError."""
+
+    def __init__(self, device: int, rank: int, ranks: int) -> None: ...
+    def address(self) -> bytes:
+        """How the other processes of this host reach the mailbox of this GPU; empty where they cannot."""
+
+    def open(self, addresses: list[bytes]) -> None:
+        """Open the mailboxes of all ranks, by their addresses."""
+
+    def use_mailboxes(self) -> None:
+        """Exchange through mailboxes from now on: all ranks have opened them."""
+
+    def use_library(self, id: bytes) -> None:
+        """Exchange by NCCL from now on. All ranks call it at the same time, with an id that one of them got."""
+
+    def abort(self) -> None:
+        """End what waits for other ranks, from any thread; nothing can be exchanged any more."""
+
+    def check(self) -> None:
+        """Raise StateError if nothing can be exchanged any more."""
+
+def communicator_id() -> bytes:
+    """An id of NCCL for a new communicator. Raises UnsupportedError where there is no NCCL."""
+
+def use_communicators(those: dict[str, Communicator]) -> dict[str, Communicator]:
+    """Let launches that this thread prepares exchange by these, by the name of the group; return those before."""
 
 def use_exchange(function: Callable[[str, int, int, int, int], str | None]) -> None:
     """What CPU kernels call for a collective: (group, address of what is given, of what comes, bytes of a part, ranks).

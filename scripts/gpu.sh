@@ -54,6 +54,7 @@ run_tests() {
     -W default::DeprecationWarning -W default::PendingDeprecationWarning \
     -c "$ROOT/pyproject.toml" --rootdir "$ROOT" "$ROOT/tests/py" || return
   at_site python3 "$ROOT/tests/gpu/generated_kernels.py" || return
+  at_site python3 "$ROOT/tests/gpu/data_parallel.py" --width 256 2048 || return
   at_site python3 "$ROOT/examples/short_form.py" --device cuda
 }
 
@@ -75,6 +76,7 @@ sanitize() {
   beside racecheck "${generated[@]}" --count 4 --products 5 --runs 2
   AICF_CUBLASLT=0 AICF_CUDNN=0 beside memcheck "${steps[@]}"
   AICF_CUBLASLT=0 AICF_CUDNN=0 beside racecheck "${steps[@]}"
+  AICF_CUBLASLT=0 beside memcheck --target-processes all python3 "$ROOT/tests/gpu/data_parallel.py" --only steps
   all_clean
 }
 

@@ -2,7 +2,7 @@
 
 A variable that is set must have a value of its kind, even if it has no effect on this machine. Anything else, the empty text too,
 is refused: a misspelt switch must not look as if it were off. All are checked when the package is imported. Those of Python are
-read again at each use; the runtime reads AICF_CUBLASLT, AICF_CUDNN and AICF_PDL itself, as 0 or not.
+read again at each use; the runtime reads AICF_CUBLASLT, AICF_CUDNN, AICF_NCCL and AICF_PDL itself, as 0 or not.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ CACHE_FOLDER = "AICF_CACHE_DIR"
 BRANCHES = "AICF_BRANCHES"
 CUBLASLT = "AICF_CUBLASLT"
 CUDNN = "AICF_CUDNN"
+NCCL = "AICF_NCCL"
 PROGRAMMATIC_EDGES = "AICF_PDL"
-SWITCHES = (CACHE, BRANCHES, CUBLASLT, CUDNN, PROGRAMMATIC_EDGES)
+SWITCHES = (CACHE, BRANCHES, CUBLASLT, CUDNN, NCCL, PROGRAMMATIC_EDGES)
 MOST_THREADS = 256
 
 
@@ -51,6 +52,7 @@ VARIABLES: Mapping[str, Variable] = {
     CACHE_FOLDER: Variable("a folder", "`~/.cache/aicf`", "Where compiled kernels are kept"),
     CUBLASLT: Variable("0 or 1", "1", "0 disables products by cuBLASLt on a GPU"),
     CUDNN: Variable("0 or 1", "1", "0 disables convolutions and attention by cuDNN on a GPU"),
+    NCCL: Variable("0 or 1", "1", "0 disables exchanges among GPUs by NCCL"),
     BRANCHES: Variable(
         "0 or 1", "1", "0 disables parallel branches in the captured graph (multi-stream capture)"
     ),

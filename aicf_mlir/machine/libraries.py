@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-FOLDERS = ("cu13/lib", "cublas/lib", "cudnn/lib")
+FOLDERS = ("cu13/lib", "cublas/lib", "cudnn/lib", "nccl/lib")
 """In the package `nvidia`, as the wheels install them that torch for CUDA requires."""
 
 

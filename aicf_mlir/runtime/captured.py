@@ -16,11 +16,13 @@ class CapturedNode(NamedTuple):
     """A node of the graph."""
 
     launch: str
-    """The symbol of the launch in the plan that it belongs to; a launch may have several nodes, or none."""
+    """The symbol of the launch in the plan that it belongs to; a launch may have several nodes, or none.
+
+    Empty for an event, by which a library tells itself that its work is done."""
     kernel: str
     """The kernel id of that launch."""
     kind: str
-    """The kind: on CUDA "kernel", "copy" or "fill"; on the CPU, whose graph is a list, "call"."""
+    """The kind: on CUDA "kernel", "copy", "fill" or "event"; on the CPU, whose graph is a list, "call"."""
     function: str
     """The name of a kernel's function in the driver, a library's too; for a call, the kernel with its chosen settings."""
     after: tuple[int, ...]
@@ -29,13 +31,8 @@ class CapturedNode(NamedTuple):
 
 def captured_nodes(program: Program, executor: _C.Executor) -> list[CapturedNode]:
     """Return the nodes of the graph of one step, by launches. Raises StateError if nothing is captured."""
+    names = dict(enumerate((each.get("symbol", ""), each["kernel_id"]) for each in program.launches))
     return [
-        CapturedNode(
-            program.launches[node["launch"]].get("symbol", ""),
-            program.launches[node["launch"]]["kernel_id"],
-            node["kind"],
-            node["function"],
-            node["after"],
-        )
+        CapturedNode(*names.get(node["launch"], ("", "")), node["kind"], node["function"], node["after"])
         for node in executor.graph()
     ]

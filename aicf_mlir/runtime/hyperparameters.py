@@ -61,6 +61,8 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
         """`check` raises GuardError for values that the step was not compiled for."""
         self._optimizers = optimizers
         self._device = device
+        self.written: dict[tuple[str, str], bytes] = {}
+        """What the slots have got from the host."""
         self._session = store.session
         self._arenas = store.arenas
         self._rules = [type(group.rule) for group in groups]
@@ -186,6 +188,7 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
 
     def _fill(self, place: Slot, value: float) -> None:
         data = struct.pack("d", value) * math.prod(place.shape)
+        self.written[place.role, place.name] = data
         self._arenas[place.arena].write(place.offset, data, current_stream(self._device))
 
     def _tensor(self, slot: OptimizerSlot) -> torch.Tensor:
@@ -313,6 +316,14 @@ class Hyperparameters(NotCopied, MutableMapping[str, float]):
         """Restore the values that `settings` returned; the device slots were restored with their arena."""
         self.write_settings(settings)
         self.synchronize()
+
+    def read_back(self) -> None:
+        """Take up what the slots have: their memory was restored."""
+        for place in (*self._places.values(), *self._number_places.values()):
+            if (place.role, place.name) in self.written:
+                arena = self._arenas[place.arena]
+                data = arena.read(place.offset, place.nbytes, current_stream(self._device))
+                self.written[place.role, place.name] = bytes(data)
 
     def write_settings(self, settings: list[dict[str, Any]]) -> None:
         """Write Python's part of the settings; the device slots follow before the next step."""

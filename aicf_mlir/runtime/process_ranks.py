@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
+from aicf_mlir import _C
 from aicf_mlir.errors import BindError, RankError, StateError
 from aicf_mlir.host.interrupts import held
 from aicf_mlir.host.ranks import Bytes, in_groups
+from aicf_mlir.runtime.gpu_ranks import GpuRanks
+from aicf_mlir.runtime.neighbours import Neighbours
 
 GROUP = "dp"
 """The name of the group whose ranks have different batches."""
@@ -31,26 +37,85 @@ GATHER: Any = (
     vars(dist).get("all_gather_single") or COLLECTIVES.all_gather_into_tensor
 )  # its name before torch 2.13
 
+GPUS: WeakKeyDictionary[dist.ProcessGroup, tuple[int, GpuRanks]] = WeakKeyDictionary()
+"""The last device of this process for each group, and its connections: to make them takes a second."""
+
+NEIGHBOURS: WeakKeyDictionary[dist.ProcessGroup, Neighbours] = WeakKeyDictionary()
+"""What is known of the other processes of a group, once a step has been compiled for it."""
+
+STEPS: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
+"""How many steps have been compiled for each group: one that several threads use must not take one step for another."""
+
 
 class ProcessRanks:
     """A process group, as this process sees it.
 
-    Its bytes are on the host: the group needs a backend for the CPU, such as gloo.
+    What the processes tell each other is on the host: the group needs a backend for the CPU, such as gloo, by which they meet.
+    Those of one host then share memory. GPUs exchange among themselves.
     """
 
     def __init__(self, group: dist.ProcessGroup):
         """Raises BindError for a group without this process, or that cannot exchange memory of the host."""
         self.rank, self.count = dist.get_rank(group), dist.get_world_size(group)
-        self.group, self.lost, self._process = group, "", os.getpid()
+        self.group, self._lost, self._process = group, "", os.getpid()
+        self._gpus: GpuRanks | None = None
+        self.step = 0
         if self.rank < 0:
             raise BindError("mesh: this process is not one of the ranks of the group")
         try:
-            group._get_backend(torch.device("cpu"))  # pyright: ignore[reportPrivateUsage]
+            backend: Any = group._get_backend(torch.device("cpu"))  # pyright: ignore[reportPrivateUsage]
         except RuntimeError as error:
             raise BindError(
                 "mesh: the process group has no backend for the CPU;"
                 ' call torch.distributed.init_process_group("gloo"), or "cpu:gloo,cuda:nccl"'
             ) from error
+        options: Any = getattr(backend, "options", None)
+        limit: timedelta = getattr(options, "_timeout", distributed_c10d.default_pg_timeout)
+        self._seconds = limit.total_seconds()
+
+    @property
+    def lost(self) -> str:
+        """Why this rank cannot go on; empty if it can."""
+        if not self._lost and self._gpus is not None and self._gpus.lost:
+            self._lost = self._lost_as(self._gpus.lost)
+        return self._lost
+
+    def _lost_as(self, reason: str) -> str:
+        return (
+            f"rank {self.rank} of {self.count} has lost another rank: it left, or it did not come in time"
+            f" ({reason})"
+        )
+
+    def meet(self) -> None:
+        """Get to know the other processes, and give the step that is compiled a number; all ranks call it together."""
+        if self.group not in NEIGHBOURS:
+            NEIGHBOURS[self.group] = Neighbours(self.rank, self.told)
+        known = STEPS.get(self.group, 0)
+        self.step = STEPS[self.group] = 1 + max(
+            int(each["known"]) for each in self.told({"known": str(known)})
+        )
+
+    def use_gpu(self, device: torch.device) -> None:
+        """Let the ranks exchange among their GPUs; all of them call it together. Raises RankError where one cannot."""
+        with torch.cuda.device(device):
+            number = torch.cuda.current_device()
+        before = GPUS.get(self.group)
+        known = "yes" if before and before[0] == number and not before[1].lost else ""
+        if not all(each["known"] for each in self.told({"known": known})):
+            GPUS[self.group] = number, GpuRanks(number, self.rank, self.told, NEIGHBOURS[self.group])
+        self._gpus = GPUS[self.group][1]
+
+    @contextmanager
+    def in_scope(self) -> Generator[None]:
+        """Exchange with these ranks inside, on the host and among GPUs."""
+        if self._gpus is not None:
+            self._gpus.on_current_stream()
+        before = _C.use_communicators({GROUP: self._gpus.communicator} if self._gpus else {})
+        try:
+            with in_groups({GROUP: self}):
+                yield
+        finally:
+            _C.use_communicators(before)
 
     def expect_usable(self, name: str) -> None:
         """Raise StateError in a forked child, which has the memory of the group and none of its threads."""
@@ -61,15 +126,19 @@ class ProcessRanks:
 
     def exchange(self, given: Bytes, into: Bytes) -> None:
         """Exchange as `host.ranks.Ranks` says. Once it has failed, the group is lost."""
-        source, target = map(cast(Any, torch).from_numpy, (given, into))
-        self._done(partial(GATHER, target, source, group=self.group))
+        neighbours = NEIGHBOURS.get(self.group)
+        if neighbours is not None and neighbours.board is not None:
+            self._done(partial(neighbours.board.exchange, given, into, self._seconds))
+        else:
+            source, target = map(cast(Any, torch).from_numpy, (given, into))
+            self._done(partial(GATHER, target, source, group=self.group))
 
     def shared(self, tensors: Sequence[torch.Tensor]) -> None:
         """Give each tensor the values that it has on rank 0."""
         root = dist.get_global_rank(self.group, 0)
         for tensor in tensors:
             with torch.no_grad():
-                sent = tensor.detach().contiguous()
+                sent = tensor.detach().cpu().contiguous()
                 flat = sent.reshape(-1).view(torch.uint8)
                 self._done(partial(COLLECTIVES.broadcast, flat, root, group=self.group))
                 if self.rank and sent.data_ptr() != tensor.data_ptr():
@@ -82,11 +151,8 @@ class ProcessRanks:
             collective()
         except Exception as error:
             reason = str(error).strip().splitlines()
-            self.lost = (
-                f"rank {self.rank} of {self.count} has lost another rank: it left, or it did not come in time"
-                f" ({reason[0] if reason else type(error).__name__})"
-            )
-            raise RankError(self.lost) from error
+            self._lost = self._lost_as(reason[0] if reason else type(error).__name__)
+            raise RankError(self._lost) from error
 
     def told(self, mine: Mapping[str, str]) -> list[dict[str, str]]:
         """Return what each rank tells. Texts are cut where all together are too long."""
@@ -115,12 +181,14 @@ class Together:
     so: str = "No rank has changed anything"
     """What follows where the ranks differ."""
     is_reached: bool = False
+    news: str = ""
+    """What a rank has to say beside, once all are there."""
 
     def __enter__(self) -> Self:
         self.ranks.expect_usable(self.name)
         with ExitStack() as stack:
             self.waiting = stack.enter_context(held())
-            stack.enter_context(in_groups({GROUP: self.ranks}))
+            stack.enter_context(self.ranks.in_scope())
             self._stack = stack.pop_all()
         return self
 
@@ -135,28 +203,31 @@ class Together:
                 with suppress(RankError):  # its own error tells more
                     self._votes("", f"{type(error).__name__}: {error}")
 
-    def reached(self, detail: str = "") -> None:
+    def reached(self, detail: str = "", news: str = "") -> None:
         """Go on once every rank is here, with the same `detail`. Raises RankError where one is not."""
         if self.is_reached:
             return
         self.is_reached = True
         try:
-            votes = self._votes(detail, "it was interrupted" if self.waiting else "")
+            votes = self._votes(detail, "it was interrupted" if self.waiting else "", news)
         except RankError as lost:
             raise RankError(f"{self.name}: {lost}. {self.so}") from lost
         for rank, vote in enumerate(votes):
             if vote["error"]:
                 raise RankError(f"{self.name}: rank {rank} cannot go on: {vote['error']}. {self.so}")
-        for key, told in (("what", "calls"), ("detail", "has")):
+        for key, told in (("step", "is at step"), ("what", "calls"), ("detail", "has")):
             if len({vote[key] for vote in votes}) > 1:
                 each = ", ".join(f"rank {rank} {told} {vote[key]}" for rank, vote in enumerate(votes))
                 raise RankError(f"{self.name}: the ranks differ: {each}. {self.so}")
+        self.news = next((vote["news"] for vote in votes if vote["news"]), "")
 
-    def _votes(self, detail: str, error: str) -> list[dict[str, str]]:
+    def _votes(self, detail: str, error: str, news: str = "") -> list[dict[str, str]]:
         what = (
             self.what if len(self.what) < WORD // 8 else f"{self.what[: WORD // 16]}… ({digest(self.what)})"
         )
-        return self.ranks.told({"what": what, "detail": detail, "error": error})
+        return self.ranks.told(
+            {"what": what, "detail": detail, "error": error, "news": news, "step": str(self.ranks.step)}
+        )
 
 
 def digest(text: str) -> str:
@@ -168,5 +239,5 @@ def digest_of(tensors: Sequence[torch.Tensor]) -> str:
     """A short name of the values of tensors on the host."""
     sha = sha256()
     for tensor in tensors:
-        sha.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()[:16]

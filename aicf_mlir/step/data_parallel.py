@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from aicf_mlir.errors import RankError, StateError
+from aicf_mlir.errors import DataError, RankError, StateError
 from aicf_mlir.frontend.model import ddp_of, unwrapped
 from aicf_mlir.frontend.reads import named_modules
 from aicf_mlir.ir.roles import KEPT_ROLES
@@ -54,6 +54,9 @@ class DataParallelStep(CompiledTrainStep):
             request = request.with_effect(effect)
             model = unwrapped(request.model)
             call.reached(digest(_described(model)))
+            ranks.meet()
+            if request.device.type == "cuda":
+                ranks.use_gpu(request.device)
             ranks.shared([*model.parameters(), *model.buffers()])
         with Together(ranks, name, "compile_train_step") as call:
             step = cls(request, request.build())
@@ -86,8 +89,12 @@ class DataParallelStep(CompiledTrainStep):
         if self._together is not None and not self._together.is_reached:
             if plan not in self._digests:
                 self._digests[plan] = digest(self._built.stages[self._plans.index(plan)].text("plan"))
-            numbers = digest_of(self._alike("host_scalar"))
-            self._together.reached(f"plan {self._digests[plan]} and numbers {numbers}")
+            written = self.meta.written
+            numbers = digest(repr([(key, written[key]) for key in sorted(written)]))
+            failed = "failed" if plan.executor.failed else ""
+            self._together.reached(f"plan {self._digests[plan]} and numbers {numbers}", failed)
+            if self._together.news:  # a rank has seen that a check failed; they all have the same status
+                super()._synchronize()
 
     def _all(self, what: str, call: Callable[[], Any]) -> Any:
         """Make a call on all ranks."""
@@ -103,7 +110,7 @@ class DataParallelStep(CompiledTrainStep):
                         f"{self.name}: inside of no_sync(), which a step does not follow; use accumulate="
                     )
                 return call()
-        except StateError as error:
+        except (DataError, StateError) as error:
             if isinstance(error, RankError) or not self._ranks.lost:
                 raise
             raise RankError(f"{self.name}: {self._ranks.lost}. {SKIPPED}") from error  # it came as a text
@@ -173,6 +180,7 @@ class DataParallelStep(CompiledTrainStep):
                 state.apart(self._ranks.rank)
 
     def _expect_alike(self, done: str) -> None:
+        self.meta.read_back()
         so = f"They have {done} different states, and must not go on; take the same on all of them"
         with Together(self._ranks, self.name, "the comparison", so) as call:
             call.reached(digest_of(self._alike(*KEPT_ROLES)))
@@ -200,7 +208,25 @@ class DataParallelStep(CompiledTrainStep):
 
     def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
         self._reached(plan)
-        return super()._advance(plan, run)
+        is_awaited = not self._is_steady
+        failed = super()._advance(plan, run)
+        if failed and is_awaited:
+            raise self._data_error(plan, SKIPPED)
+        return failed
+
+    @property
+    def _tells_at_once(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return not self._is_cuda  # the host of another rank may see it a call later
+
+    def _synchronize(self) -> None:
+        if self._together is not None:
+            super()._synchronize()
+        elif self._is_cuda:
+            torch.cuda.synchronize(self._device)
+            if self._active.executor.failed:
+                raise StateError(
+                    f"{self.name}: a check of an earlier step has failed; the next call of all ranks tells which"
+                )
 
     def _replay(self, plan: BoundPlan, n: int, addresses: tuple[int, ...], loss: int, steady: bool) -> None:
         self._reached(plan)

@@ -70,6 +70,10 @@ Status describe(cudaGraphNode_t node, GraphNode* out) {
     case cudaGraphNodeTypeEmpty:
       out->kind = "empty";
       break;
+    case cudaGraphNodeTypeEventRecord:
+    case cudaGraphNodeTypeWaitEvent:
+      out->kind = "event";
+      break;
     default:
       out->kind = "other";
   }

@@ -39,6 +39,8 @@ class LaunchState {
   virtual ~LaunchState() = default;
   // Enqueues the work on ctx.stream. No allocation on the device, no synchronisation.
   virtual Status launch(const LaunchContext& ctx) const = 0;
+  // Whether it waits for the same launch of other processes.
+  virtual bool is_collective() const { return false; }
   // The functions that a launch enqueues on a device, in order, by their names there; nothing where it does
   // not know them.
   virtual std::vector<std::string> functions() const { return {}; }

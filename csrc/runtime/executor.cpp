@@ -94,6 +94,8 @@ Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> 
       order_(std::move(order)),
       has_first_step_only_(
           std::any_of(launches_.begin(), launches_.end(), [](const auto& l) { return l.first_step_only; })),
+      is_of_ranks_(std::any_of(launches_.begin(), launches_.end(),
+                               [](const auto& l) { return l.launch->is_collective(); })),
       status_(status),
       inputs_(inputs),
       upload_(std::move(upload)),
@@ -259,7 +261,7 @@ Status Executor::replay(int64_t n, const Batch& batch, void* stream, bool (*inte
     launched_ += static_cast<int64_t>(next.trace.size());
     replays_ += next.steps;
     replayed_ += next.steps;
-    if (failed() != 0) break;
+    if (failed() != 0 && !is_of_ranks_) break;
     count_steps(next.steps);
     if (replayed_ == n || Clock::now() - asked < kInterruptInterval) continue;
     if (interrupted())

@@ -61,10 +61,11 @@ class Executor {
   // after another where it is run. A short step is recorded several times in a row as well, for replays of
   // many. After a failure nothing is captured and the first error is returned.
   Status capture();
-  // Loads `batch`, then `n` captured steps with nothing in between, or fewer where a check fails. Launches
-  // that are `first_step_only` are in the first of them only. `interrupted` is asked about every 50 ms,
-  // between two graphs; where it answers true the replay ends there with Code::State, all steps before being
-  // whole. The loss of the last one is copied to `loss`, if that is not null.
+  // Loads `batch`, then `n` captured steps with nothing in between, or fewer where a check fails, unless
+  // other processes, which may see that later, wait for all of them. Launches that are `first_step_only` are
+  // in the first of them only. `interrupted` is asked about every 50 ms, between two graphs; where it answers
+  // true the replay ends there with Code::State, all steps before being whole. The loss of the last one is
+  // copied to `loss`, if that is not null.
   Status replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)(), void* loss = nullptr);
   Status reset();
   // Loads `batch` and runs the step once to be measured: with a mark behind `each` launch, or behind the last
@@ -122,6 +123,7 @@ class Executor {
   const std::vector<PreparedLaunch> launches_;
   const BranchOrder order_;
   const bool has_first_step_only_;  // whether a launch is in the first step of a replay only
+  const bool is_of_ranks_;          // whether other processes wait for launches of it
   Captured first_;                  // one whole step
   Captured later_;                  // one step behind another; without a graph where that is the same
   Captured many_;                   // several such steps; without a graph where that is not worth it

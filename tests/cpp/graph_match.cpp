@@ -40,6 +40,9 @@ void known() {
   nodes.push_back({"fill", "", kNoLaunch, {}});
   expect(match_graph(nodes, four()), "no launch has made its fill");
   nodes = right();
+  nodes.push_back({"event", "", kNoLaunch, {5}});  // of a library
+  expect(match_graph(nodes, four()), "");
+  nodes = right();
   nodes[4].after = {1, 2};  // of @b only the first
   expect(match_graph(nodes, four()), "@c may start before @b is complete");
   nodes[4].after = {3};

@@ -1,9 +1,10 @@
 """Launches that need not wait for each other go on branches, which a captured graph runs in parallel.
 
-Branch 0 has the longest path by estimated lengths, and everything that fills a GPU by itself: no launch of this kind was measured
-to run faster in parallel with another. If a temporary that is overwritten in place would order launches of two branches, the new
-value gets memory of its own; plan-memory then separates the memory of branches. The order of the text, which is that of eager
-steps, stays, and a plan for the CPU stays unchanged.
+Branch 0 has the longest path by estimated lengths, and everything that fills a GPU by itself: no launch of this kind was
+measured to run faster in parallel with another. An exchange with other GPUs does not, however long it is. If a temporary
+that is overwritten in place would order launches of two branches, the new value gets memory of its own; plan-memory then
+separates the memory of branches. The order of the text, which is that of eager steps, stays, and a plan for the CPU stays
+unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.branches import MOST, reach_of, with_branch_order
 from aicf_mlir.dialects.plan.hazards import hazards, order_launches
 from aicf_mlir.errors import PlanError
-from aicf_mlir.passes.multi_stream.estimates import microseconds_of
+from aicf_mlir.passes.multi_stream.estimates import exchanges_of, microseconds_of
 from aicf_mlir.passes.multi_stream.scheduling import assign
 from aicf_mlir.passes.multi_stream.versions import give_memory, overwrites
 
@@ -28,7 +29,7 @@ def place_multi_stream(program: ProgramOp, most: int, longest: float) -> None:
     apart = program.clone()
     give_memory(apart, overwrites(apart))
     edges = hazards(apart.launches, apart.slots)
-    branches = assign(microseconds_of(program), edges, most, longest)
+    branches = assign(microseconds_of(program), edges, most, longest, exchanges_of(program))
     order = reach_of(with_branch_order(edges, branches))
     give_memory(program, [each for each in overwrites(program) if not each.waits_for_nothing_more(order)])
     for launch, branch in zip(program.launches, branches, strict=True):

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from aicf_mlir.analysis.launches import Work, work_of
 from aicf_mlir.dialects.plan import ProgramOp
+from aicf_mlir.dialects.plan.collective_rules import COLLECTIVE
 
 LAUNCH = 1.0
 """Microseconds of an empty launch in a graph."""
 
 COPIED = 4e6
 """Bytes that a copy moves in a microsecond."""
+
+EXCHANGED = 0.3e6
+"""Bytes that a GPU gets from others in a microsecond."""
 
 COMPUTED = {"f16": 600e6, "bf16": 600e6, "f32": 40e6, "f64": 40e6}
 """Floating-point operations a microsecond of products of such elements. All of these are of an H200."""
@@ -24,9 +28,18 @@ STEP = 0.5
 
 def microseconds_of(program: ProgramOp) -> list[float]:
     """The estimated microseconds of each launch, in order."""
-    return [_microseconds(work) for work in work_of(program)]
+    exchanges = exchanges_of(program)
+    return [
+        _microseconds(work, EXCHANGED if position in exchanges else COPIED)
+        for position, work in enumerate(work_of(program))
+    ]
 
 
-def _microseconds(work: Work) -> float:
+def exchanges_of(program: ProgramOp) -> set[int]:
+    """The positions of launches that wait for other GPUs, and need few processors of this one."""
+    return {index for index, launch in enumerate(program.launches) if launch.op.data == COLLECTIVE}
+
+
+def _microseconds(work: Work, moved: float) -> float:
     computing = (work.flops or 0) / COMPUTED.get(work.element or "f32", COMPUTED["f32"])
-    return LAUNCH + round(max(work.nbytes / COPIED, computing) / STEP) * STEP
+    return LAUNCH + round(max(work.nbytes / moved, computing) / STEP) * STEP

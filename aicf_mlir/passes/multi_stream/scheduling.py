@@ -42,9 +42,14 @@ def ends_of(lengths: Sequence[float], edges: Sequence[Collection[int]]) -> list[
 
 
 def assign(
-    lengths: Sequence[float], edges: Sequence[Collection[int]], most: int, longest: float
+    lengths: Sequence[float],
+    edges: Sequence[Collection[int]],
+    most: int,
+    longest: float,
+    aside: Collection[int] = (),
 ) -> list[int]:
-    """The branch of each launch, of at most `most`; branch 0 has the longest path, and all launches longer than `longest`.
+    """The branch of each launch, of at most `most`; branch 0 has the longest path, and all launches longer than `longest` that
+    are not `aside`.
 
     Any other launch goes to the branch on which the plan is expected to end first. That is the branch that is free first, or
     among equal ones the branch of a launch that it waits for. It goes to branch 0 if the longest path loses nothing by it.
@@ -65,7 +70,7 @@ def assign(
                 choices.append((end + max(rest, ahead[index]), 0.0, False, 0))
             else:
                 choices.append((end + rest, end, branch not in waited, branch))
-        stays = index in known.critical or length > longest
+        stays = index in known.critical or (length > longest and index not in aside)
         branch = 0 if stays else min(choices)[-1]
         ends.append(max(ready, free[branch]) + length)
         free[branch] = ends[index]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -18,9 +18,6 @@ from aicf_mlir.ir.signature import OF_RANK, ArgumentIndex, argument_labels, resu
 from aicf_mlir.passes.vote_ranks import passes_of_ranks
 from aicf_mlir.runtime.process_ranks import GROUP, ProcessRanks
 from aicf_mlir.step.options.option import Effect
-
-if TYPE_CHECKING:
-    from aicf_mlir.step.request import Request
 
 
 @dataclass(frozen=True)
@@ -37,12 +34,6 @@ class DataParallel(Effect):
         if mesh is None:
             return cls()
         return cls(ProcessRanks(group_of(mesh)))
-
-    def check(self, request: Request) -> None:
-        if self.ranks is not None and request.device.type != "cpu":
-            raise BindError(
-                f"mesh: steps of several ranks run on the CPU, and not yet on {request.device}; leave mesh= out"
-            )
 
     def added(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
         """Return the traces, with a mark on each tensor that the forward updates and all ranks have from rank 0."""

@@ -257,6 +257,25 @@ Status check_indices(const OpDesc& op, FoundPlace* found, const LaunchContext& c
   return Status::ok();
 }
 
+// Few numbers, which one thread reads.
+__global__ void check_ranks_kernel(StatusPlaces places, const int64_t* statuses, int64_t ranks,
+                                   int64_t code) {
+  dependency_wait();
+  if (threadIdx.x != 0) return;
+  const int64_t* first = nullptr;
+  int64_t ahead = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const int64_t* of = statuses + rank * kStatusNumbers;
+    if (of[0] == 0 || (first && of[0] >= first[0])) continue;
+    first = of;
+    ahead = rank * code;
+  }
+  if (first)
+    places.write(first[0] + ahead, first[1], first[2]);
+  else
+    places.write(0, 0, 0);
+}
+
 }  // namespace
 
 Status check_index_cuda(const OpDesc& op, const LaunchContext& ctx) {
@@ -296,6 +315,12 @@ Status check_finite_cuda(const OpDesc& op, const LaunchContext& ctx) {
   }
   return launch(ctx, 1, kIndexThreads, 0, first_found_kernel, status_places(op, ctx),
                 static_cast<const FoundPlace*>(found), all_blocks, op.attrs.get(kCode));
+}
+
+Status check_ranks_cuda(const OpDesc& op, const LaunchContext& ctx) {
+  const TensorDesc& of_ranks = op.in("of_ranks");
+  return launch(ctx, 1, 32, 0, check_ranks_kernel, status_places(op, ctx), of_ranks.ptr<const int64_t>(),
+                of_ranks.shape[0], op.attrs.get(kCode));
 }
 
 }  // namespace aicf

@@ -12,6 +12,7 @@ Status check_finite_cpu(const OpDesc& op, const LaunchContext& ctx);
 // (status[3], of_ranks[ranks, 3]) -> (status'[3]): of the failed ones that with the least code, of several
 // that of the first rank.
 Status check_ranks_cpu(const OpDesc& op, const LaunchContext& ctx);
+Status check_ranks_cuda(const OpDesc& op, const LaunchContext& ctx);
 
 Status check_index_cuda(const OpDesc& op, const LaunchContext& ctx);
 Status check_finite_cuda(const OpDesc& op, const LaunchContext& ctx);

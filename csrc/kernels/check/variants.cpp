@@ -72,6 +72,7 @@ constexpr KernelVariant kVariants[] = {
     cuda_row("check_finite_cuda", "check_finite", kSmAny, AICF_CUDA(prepare_op<check_finite_cuda>),
              needs_dense, check_finite_cuda_workspace),
     cpu_row("check_finite_cpu", "check_finite", prepare_op<check_finite_cpu>),
+    cuda_row("check_ranks_cuda", "check_ranks", kSmAny, AICF_CUDA(prepare_op<check_ranks_cuda>), needs_dense),
     cpu_row("check_ranks_cpu", "check_ranks", prepare_op<check_ranks_cpu>),
 };
 

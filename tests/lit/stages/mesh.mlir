@@ -1,6 +1,6 @@
 // A step of two processes: gradients are written into a bucket, the mean is made here, and the vote is the last collective.
 // RUN: aicf-opt --stage plan --mesh dp=2 %S/../../../examples/train_step.mlir | filecheck %s
-// RUN: not aicf-opt --stage plan --target sm_90 --mesh dp=2 %S/../../../examples/train_step.mlir 2>&1 | filecheck %s --check-prefix=GPU
+// RUN: aicf-opt --stage plan --target sm_90 --mesh dp=2 %S/../../../examples/train_step.mlir | filecheck %s --check-prefix=GPU
 // RUN: not aicf-opt --stage plan --mesh dp=0 %S/../../../examples/train_step.mlir 2>&1 | filecheck %s --check-prefix=COUNT
 
 // CHECK:      plan.slot @bucket in @temp[{{[0-9]+}}] : memref<3610xf32>
@@ -12,5 +12,8 @@
 // CHECK-NOT:  copy
 // CHECK:      predicate not @failed
 
-// GPU: no kernel runs all_gather(f32[3610]) -> (f32[2, 3610]) on sm_90
+// GPU:      plan.launch @{{.*}} "all_gather_cuda" all_gather x(@bucket) -> y(@bucket.of_ranks) {group = "dp", ranks = 2}
+// GPU:      plan.launch @{{.*}} "all_gather_cuda" all_gather x(@failed) after(@bucket.of_ranks) -> y(@status.of_ranks)
+// GPU-NEXT: {{.*}}
+// GPU-NEXT: plan.launch @{{.*}} "check_ranks_cuda" check_ranks status(@failed) of_ranks(@status.of_ranks) -> status(@failed)
 // COUNT: expected a name and a number of processes such as dp=2, got 'dp=0'

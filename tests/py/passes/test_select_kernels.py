@@ -6,7 +6,6 @@ import pytest
 from plans import make_plan
 from programs import run_pipeline
 from samples import NN_SAMPLES, SAMPLES, Sample, sweep
-from samples.collectives import ON_A_CPU
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.generated import GeneratedOp
@@ -31,8 +30,7 @@ def test_every_op_has_a_kernel_on_every_target(sample: Sample) -> None:
     """Also where there is no such device; the id is one of the op, and of the device."""
     for element in ("f64", "f32", "f16", "bf16") if sample in NN_SAMPLES else ("f32",):
         lowered = run_pipeline(sample.module(element), "decompose,lower")
-        of_ranks = sample.op_type().name.removeprefix("nn.") in ON_A_CPU
-        for target, device in (("cpu", "cpu"), ("sm_80", "cuda"))[: 1 if of_ranks else 2]:
+        for target, device in (("cpu", "cpu"), ("sm_80", "cuda")):
             for op in run_pipeline(lowered, f'select-kernels{{target="{target}"}}').walk():
                 if isinstance(op, KernelOp):
                     assert op.kernel_id is not None

@@ -101,9 +101,8 @@ def test_a_rank_that_is_killed_ends_the_others_after_whole_steps(tmp_path: Path)
         assert found["told"].startswith("RankError: step: rank "), found
         assert "has lost another rank" in found["told"]
         assert found["afterwards"].startswith("RankError: step: rank ")
-    # the last exchange of a step ends on one of them before the other
-    assert abs(first["steps"] - last["steps"]) <= 1
-    assert (first["digest"] == last["digest"]) == (first["steps"] == last["steps"])
+    assert first["steps"] == last["steps"]
+    assert first["digest"] == last["digest"]
 
 
 def test_a_size_that_one_rank_has_alone_ends_nothing(tmp_path: Path) -> None:
@@ -112,6 +111,14 @@ def test_a_size_that_one_rank_has_alone_ends_nothing(tmp_path: Path) -> None:
         assert rank["told"][0].startswith("RankError: step: the ranks differ")
         assert rank["told"][1:] == ["nothing"] * 4
         assert rank["digest"] == ranks[0]["digest"]
+
+
+def test_a_step_is_not_taken_for_another_with_the_same_plan(tmp_path: Path) -> None:
+    ranks = found_by("two_alike", 2, tmp_path)
+    for rank in ranks:
+        assert rank["told"][:2] == ["nothing"] * 2
+        assert rank["told"][2].startswith("RankError: step: the ranks differ: rank 0 is at step ")
+        assert rank["digests"] == [ranks[0]["digests"][0]] * 2
 
 
 def test_tensors_beside_the_model_are_those_of_rank_0(tmp_path: Path) -> None:

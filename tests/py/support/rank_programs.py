@@ -150,6 +150,16 @@ def of_other_sizes(rank: int, count: int) -> dict[str, Any]:
     return {"told": told, "digest": digest(ours)}
 
 
+def two_alike(rank: int, count: int) -> dict[str, Any]:
+    """Two models with one plan; one rank takes the second where the others take the first."""
+    models = [plain(), plain()]
+    options: dict[str, Any] = {"loss_fn": loss_of, "example": batch(0, rank), "mesh": dist.group.WORLD}
+    steps = [compile_train_step(each, adam(each), **options) for each in models]
+    told = [_told(partial(step.train_step, batch(1, rank))) for step in steps]
+    told.append(_told(partial(steps[rank == 1].train_step, batch(2, rank))))
+    return {"told": told, "digests": [digest(each) for each in models]}
+
+
 def beside_the_model(rank: int, count: int) -> dict[str, Any]:
     """The loss has a parameter and a codebook of its own, which begin otherwise on each rank."""
 

@@ -17,7 +17,6 @@ from described_optimizers import OPTIMIZERS
 from kernel_cases import GENERATORS
 from refused_operands import REFUSED
 from samples import NN_SAMPLES, OPTIM_SAMPLES
-from samples.collectives import ON_A_CPU
 from samples.pointwise import CASES as POINTWISE_CASES
 from xdsl.ir import Operation
 
@@ -142,8 +141,7 @@ KERNEL_PLACES: dict[str, Callable[[str], bool]] = {
     "csrc/kernels/eltwise/ops.h": lambda op: (op in ELEMENTWISE) != bool(families_of(op)),
     "csrc/kernels/<family>/variants.cpp": lambda op: len(families_of(op)) == (op not in ELEMENTWISE),
     "csrc/kernels/<family>/launch.h": lambda op: all(
-        is_launched(op, device) != schemas()[op].generated
-        for device in (("cpu",) if op in ON_A_CPU else ("cpu", "cuda"))
+        is_launched(op, device) != schemas()[op].generated for device in ("cpu", "cuda")
     ),
     "tests/py/support/kernel_cases/<family>.py": lambda op: (
         (op in LAUNCHED | GENERATORS.keys()) != schemas()[op].generated

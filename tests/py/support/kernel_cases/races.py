@@ -8,7 +8,7 @@ from aicf_mlir import _C
 from kernel_cases import family_of
 
 LEFT_OUT: Mapping[str, str] = {
-    "collective": "steps of several ranks run on a CPU so far: there is no device code",
+    "collective": "no memory is shared, and several processes take part: tests/gpu/data_parallel.py runs it",
     "eltwise": "every element has a thread of its own, and no memory is shared; memcheck runs it",
 }
 """By family, why none of its kernels runs."""

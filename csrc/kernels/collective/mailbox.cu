@@ -1,0 +1,156 @@
+// An exchange through mailboxes. Each block has a part of the bytes and goes in rounds: it writes a slice
+// into the mailbox of every other rank, raises its flag there, waits for theirs, and copies what has come. Of
+// two rounds the slices are apart. A rank raises its flag of a round once it has copied what came in the
+// round before, so no slice is written before it has been read, and a round needs one way and not two.
+//
+// Launches of one group run one after the other on each rank, and in the same order on all.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/collective/mailbox.h"
+#include "kernels/common/launch.cuh"
+
+namespace aicf::cuda {
+namespace {
+
+constexpr int kThreads = 512, kBlocks = 64;  // few enough to be on the chip together
+constexpr size_t kSlice = 16384;             // bytes of a block and a round
+constexpr int kPatience = 1024;              // looks at a flag between two at what the host says
+
+// A mailbox: flags[rank][block], which the others raise; rounds[block], its own; slices[2][rank][block].
+__device__ __forceinline__ uint32_t* flag_of(char* mailbox, int rank, unsigned block) {
+  return reinterpret_cast<uint32_t*>(mailbox) + rank * kBlocks + block;
+}
+__device__ __forceinline__ uint32_t* rounds_of(char* mailbox, int ranks, unsigned block) {
+  return flag_of(mailbox, ranks, block);
+}
+__host__ __device__ constexpr size_t slices_at(int ranks) {
+  return (static_cast<size_t>(ranks + 1) * kBlocks * sizeof(uint32_t) + 255) / 256 * 256;
+}
+__device__ __forceinline__ char* slice_of(char* mailbox, int ranks, uint32_t round, int rank,
+                                          unsigned block) {
+  return mailbox + slices_at(ranks) + (((round & 1) * ranks + rank) * kBlocks + block) * kSlice;
+}
+constexpr size_t bytes_of(int ranks) { return slices_at(ranks) + size_t{2} * ranks * kBlocks * kSlice; }
+
+__device__ __forceinline__ void raise(uint32_t* flag, uint32_t round) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(round) : "memory");
+}
+
+// False once the host has given up.
+__device__ __forceinline__ bool is_raised(const uint32_t* flag, uint32_t round, const volatile int* aborted) {
+  for (int looks = 0;; looks = looks == kPatience ? 0 : looks + 1) {
+    uint32_t seen;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
+    if (static_cast<int32_t>(seen - round) >= 0) return true;
+    if (looks == kPatience && *aborted) return false;
+  }
+}
+
+template <class Word>
+__device__ Word ones() {
+  Word word;
+  memset(&word, 0xff, sizeof word);
+  return word;
+}
+
+template <class Word>
+__global__ void __launch_bounds__(kThreads)
+    all_gather_kernel(Neighbours neighbours, int rank, int ranks, const Word* x, Word* y, int64_t words,
+                      const volatile int* aborted) {
+  dependency_wait();
+  constexpr int64_t kSome = kSlice / sizeof(Word);
+  char* own = neighbours.mailbox[rank];
+  uint32_t round = *rounds_of(own, ranks, blockIdx.x);
+  bool here = true;
+  for (int64_t first = blockIdx.x * kSome; first < words; first += gridDim.x * kSome) {
+    const int64_t count = min(kSome, words - first);
+    ++round;
+    for (int64_t i = threadIdx.x; here && i < count; i += kThreads) {
+      const Word word = x[first + i];
+      y[rank * words + first + i] = word;
+      for (int far = 1; far < ranks; ++far) {
+        char* mailbox = neighbours.mailbox[(rank + far) % ranks];
+        reinterpret_cast<Word*>(slice_of(mailbox, ranks, round, rank, blockIdx.x))[i] = word;
+      }
+    }
+    __threadfence_system();
+    __syncthreads();
+    const int other = static_cast<int>(threadIdx.x);
+    if (here && other < ranks && other != rank) {
+      raise(flag_of(neighbours.mailbox[other], rank, blockIdx.x), round);
+      here = is_raised(flag_of(own, other, blockIdx.x), round, aborted);
+    }
+    here = __syncthreads_and(here);
+    for (int far = 1; far < ranks; ++far) {
+      const int from = (rank + far) % ranks;
+      const auto* slice = reinterpret_cast<const Word*>(slice_of(own, ranks, round, from, blockIdx.x));
+      for (int64_t i = threadIdx.x; i < count; i += kThreads)
+        y[from * words + first + i] = here ? __ldcg(slice + i) : ones<Word>();
+    }
+    if (!here)
+      for (int64_t i = threadIdx.x; i < count; i += kThreads) y[rank * words + first + i] = ones<Word>();
+  }
+  __syncthreads();
+  if (here && threadIdx.x == 0) *rounds_of(own, ranks, blockIdx.x) = round;
+}
+
+template <class Word>
+bool fits(const void* from, const void* to, size_t bytes) {
+  const auto of = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
+  return (of(from) | of(to) | bytes) % sizeof(Word) == 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Mailbox> Mailbox::make(int rank, int ranks) {
+  if (ranks > kMostNeighbours) return nullptr;
+  std::unique_ptr<Mailbox> made(new Mailbox(rank, ranks));
+  void *memory = nullptr, *word = nullptr;
+  cudaIpcMemHandle_t handle;
+  const bool is_there = cudaMalloc(&memory, bytes_of(ranks)) == cudaSuccess &&
+                        cudaMemset(memory, 0, bytes_of(ranks)) == cudaSuccess &&
+                        cudaDeviceSynchronize() == cudaSuccess &&
+                        cudaIpcGetMemHandle(&handle, memory) == cudaSuccess &&
+                        cudaHostAlloc(&word, sizeof(int), cudaHostAllocMapped) == cudaSuccess;
+  if (!is_there) {
+    (void)cudaFree(memory);
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  made->neighbours_.mailbox[rank] = static_cast<char*>(memory);
+  made->aborted_ = static_cast<volatile int*>(word);
+  *made->aborted_ = 0;
+  made->address_.assign(reinterpret_cast<const char*>(&handle), sizeof handle);
+  return made;
+}
+
+Status Mailbox::open(const std::vector<std::string>& addresses) {
+  if (addresses.size() != static_cast<size_t>(ranks_))
+    return Status::invalid("expected the addresses of " + std::to_string(ranks_) + " ranks, got " +
+                           std::to_string(addresses.size()));
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == rank_) continue;
+    cudaIpcMemHandle_t handle;
+    if (addresses[rank].size() != sizeof handle) return Status::invalid("expected addresses of mailboxes");
+    std::memcpy(&handle, addresses[rank].data(), sizeof handle);
+    void* memory = nullptr;
+    AICF_CUDA_TRY(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess));
+    neighbours_.mailbox[rank] = static_cast<char*>(memory);
+  }
+  return Status::ok();
+}
+
+Status Mailbox::all_gather(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const {
+  const auto run = [&](auto word) {
+    using Word = decltype(word);
+    const auto words = static_cast<int64_t>(bytes / sizeof(Word));
+    const auto blocks = std::min<int64_t>(kBlocks, ceil_div<int64_t>(static_cast<int64_t>(bytes), kSlice));
+    return launch(ctx, static_cast<unsigned>(blocks), kThreads, 0, all_gather_kernel<Word>, neighbours_,
+                  rank_, ranks_, static_cast<const Word*>(from), static_cast<Word*>(to), words, aborted_);
+  };
+  if (fits<uint4>(from, to, bytes)) return run(uint4{});
+  return fits<uint32_t>(from, to, bytes) ? run(uint32_t{}) : run(uint8_t{});
+}
+
+}  // namespace aicf::cuda

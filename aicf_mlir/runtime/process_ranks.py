@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self, cast
@@ -156,14 +156,23 @@ class ProcessRanks:
 
     def told(self, mine: Mapping[str, str]) -> list[dict[str, str]]:
         """Return what each rank tells. Texts are cut where all together are too long."""
-        words = dict(mine)
-        while len(text := json.dumps(words).encode()) > WORD:
-            longest = max(words, key=lambda key: len(words[key]))
-            words[longest] = words[longest][: len(words[longest]) * 3 // 4]
-        given = np.frombuffer(text.ljust(WORD), np.uint8).copy()
-        into = np.empty(WORD * self.count, np.uint8)
+        given = packed(*mine.items())
+        into = np.empty(given.size * self.count, np.uint8)
         self.exchange(given, into)
-        return [json.loads(bytes(row)) for row in into.reshape(self.count, WORD)]
+        rows = into.reshape(self.count, given.size)
+        if (rows == given).all():
+            return [json.loads(bytes(given))] * self.count
+        return [json.loads(bytes(row)) for row in rows]
+
+
+@lru_cache(maxsize=16)
+def packed(*words: tuple[str, str]) -> Bytes:
+    """`WORD` bytes that say these words, cut where they are too long; not to be changed."""
+    cut = dict(words)
+    while len(text := json.dumps(cut).encode()) > WORD:
+        longest = max(cut, key=lambda key: len(cut[key]))
+        cut[longest] = cut[longest][: len(cut[longest]) * 3 // 4]
+    return np.frombuffer(text.ljust(WORD), np.uint8).copy()
 
 
 @dataclass

@@ -38,6 +38,7 @@ class DataParallelStep(CompiledTrainStep):
     """
 
     _together: Together | None = None
+    _takes_signals = False
 
     @classmethod
     def compiled(cls, ranks: ProcessRanks, name: str, make: Callable[[], Request]) -> tuple[Self, Request]:

@@ -61,6 +61,9 @@ class ExaminedStep(BuiltStep, abc.ABC):
     @abc.abstractmethod
     def _range(self, what: str) -> AbstractContextManager[None]: ...
 
+    _takes_signals: bool = True
+    """Whether a signal may come between two runs of a measurement; not where other processes wait for all of them."""
+
     def profile(self, n: int = 20, batch: StepBatch | None = None) -> Profile:
         """Measure each launch over `n` steps with `batch`, or without one with the batch loaded last.
 
@@ -77,7 +80,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
                     before = self._snapshot()
                     again = partial(put_back, self._store, before, self._stream)
                     try:
-                        if not measured.run(n, again, addresses, waiting):
+                        if not measured.run(n, again, addresses, waiting if self._takes_signals else ()):
                             raise self._data_error(plan, SKIPPED)
                     finally:
                         self._restore(before)

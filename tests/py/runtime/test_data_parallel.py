@@ -121,6 +121,13 @@ def test_a_step_is_not_taken_for_another_with_the_same_plan(tmp_path: Path) -> N
         assert rank["digests"] == [ranks[0]["digests"][0]] * 2
 
 
+def test_a_profile_that_one_rank_is_interrupted_in_ends_on_all_alike(tmp_path: Path) -> None:
+    ranks = found_by("profiled", 2, tmp_path)
+    assert [rank["told"] for rank in ranks] == ["", "interrupted"]
+    assert all(rank["same"] for rank in ranks)
+    assert ranks[0]["digest"] == ranks[1]["digest"]
+
+
 def test_tensors_beside_the_model_are_those_of_rank_0(tmp_path: Path) -> None:
     ranks = found_by("beside_the_model", 2, tmp_path)
     assert ranks[0] == ranks[1]

@@ -160,6 +160,25 @@ def two_alike(rank: int, count: int) -> dict[str, Any]:
     return {"told": told, "digests": [digest(each) for each in models]}
 
 
+def profiled(rank: int, count: int) -> dict[str, Any]:
+    """A signal comes to one rank while all measure."""
+    ours = plain()
+    options: dict[str, Any] = {"loss_fn": loss_of, "example": batch(0, rank), "mesh": dist.group.WORLD}
+    step = compile_train_step(ours, adam(ours), **options)
+    step.train_step(batch(0, rank))
+    bits = digest(ours)
+    if rank == 1:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        runs = step.profile(100, batch(1, rank))
+        told = "" if runs else "no profile"
+    except KeyboardInterrupt:
+        told = "interrupted"
+    same = digest(ours) == bits
+    step.train_step(batch(2, rank))
+    return {"told": told, "same": same, "digest": digest(ours)}
+
+
 def beside_the_model(rank: int, count: int) -> dict[str, Any]:
     """The loss has a parameter and a codebook of its own, which begin otherwise on each rank."""
 

@@ -41,8 +41,10 @@ def test_three_ranks_have_the_bits_of_three_micro_batches(tmp_path: Path) -> Non
         assert [rank[name][0] for rank in ranks] == [bits] * 3, name
 
 
-def test_a_fault_on_one_rank_changes_nothing_on_any(tmp_path: Path) -> None:
-    ranks = found_by("faults", 3, tmp_path)
+def test_a_fault_on_one_rank_changes_nothing_on_any(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """Each fault once, and in a campaign a hundred times."""
+    ranks = found_by("faults_often" if pytestconfig.getoption("campaign") else "faults", 3, tmp_path)
+    assert [rank["odd"] for rank in ranks] == [[]] * 3
     wanted: dict[str, dict[int | None, str]] = {
         "label": {None: "OutOfRangeError: step: rank 1: "},
         "nan": {None: "NonFiniteError: step: rank "},
@@ -93,7 +95,9 @@ def test_a_fault_on_one_rank_changes_nothing_on_any(tmp_path: Path) -> None:
         assert "RankError: step: rank 0 cannot go on: TraceError" in found["refused loss"]
 
 
-def test_a_rank_that_is_killed_ends_the_others_after_whole_steps(tmp_path: Path) -> None:
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("number", range(100))
+def test_a_rank_that_is_killed_ends_the_others_after_whole_steps(tmp_path: Path, number: int) -> None:
     ended: list[Ended] = run_ranks_of("killed", 3, tmp_path)
     assert ended[1].status == -9
     first, last = ended[0].found, ended[2].found

@@ -30,12 +30,12 @@ class Neighbours:
         own = host()
         places = agreed(told, "place", lambda: json.dumps([os.getpid(), own]))
         processes, hosts = zip(*map(json.loads, places), strict=True)
-        self.is_one_host = all(each == own for each in hosts)
         self.processes = [
-            os.pidfd_open(process) if where == own and process != os.getpid() else NONE
+            watched(process) if where == own and process != os.getpid() else NONE
             for process, where in zip(processes, hosts, strict=True)
         ]
-        """By rank, a descriptor that is readable once the process has ended; `NONE` for this one, and on other hosts."""
+        """By rank, a descriptor that is readable once the process has ended; `NONE` for this one, and where there is none."""
+        self.is_one_host = self.processes.count(NONE) == 1
         self.board: _C.Board | None = None
         if all(agreed(told, "here", lambda: "yes" if self.is_one_host else "")):
             self.board = self._opened(rank, told)
@@ -52,6 +52,14 @@ class Neighbours:
                 return "yes" if boards else ""
 
             return boards[0] if all(agreed(told, "opened", opened)) else None
+
+
+def watched(process: int) -> int:
+    """A descriptor of a process of this host; `NONE` where the system has no such thing."""
+    try:
+        return os.pidfd_open(process)
+    except OSError:
+        return NONE
 
 
 @contextmanager

@@ -13,7 +13,7 @@
 namespace aicf {
 namespace {
 
-constexpr size_t kTold = 4096;  // bytes of all ranks: a status, and not numbers
+constexpr size_t kTold = 64;  // bytes that a rank tells: a status, and not numbers
 
 class Gpus : public Communicator {
  public:
@@ -48,9 +48,10 @@ class Gpus : public Communicator {
     AICF_TRY(state());
     if (by_mailbox_) return mailbox_->all_gather(from, to, bytes, ctx);
     if (!lib_) return Status::state("the GPUs of the group are not connected");
-    const size_t all = bytes * static_cast<size_t>(ranks_);
     // Where the exchange is aborted, a status of ones is a failure, so that no update runs.
-    if (all <= kTold) AICF_CUDA_TRY(cudaMemsetAsync(to, 0xff, all, static_cast<cudaStream_t>(ctx.stream)));
+    if (bytes <= kTold)
+      AICF_CUDA_TRY(cudaMemsetAsync(to, 0xff, bytes * static_cast<size_t>(ranks_),
+                                    static_cast<cudaStream_t>(ctx.stream)));
     return nccl::check(*lib_, lib_->all_gather(from, to, bytes, nccl::kBytes, nccl_, ctx.stream),
                        "AllGather");
   }

@@ -41,7 +41,9 @@ std::unique_ptr<Board> board(const std::string& path, int rank, const std::vecto
 
 void exchange_by(Board& self, const py::buffer& given, const py::buffer& into, double seconds) {
   const py::buffer_info from = given.request(), to = into.request(true);
-  const auto bytes = [](const py::buffer_info& each) { return static_cast<size_t>(each.size * each.itemsize); };
+  const auto bytes = [](const py::buffer_info& each) {
+    return static_cast<size_t>(each.size * each.itemsize);
+  };
   if (bytes(to) != bytes(from) * static_cast<size_t>(self.ranks()))
     throw py::value_error("expected a place for what each rank gives");
   without_gil([&] { return self.exchange(from.ptr, to.ptr, bytes(from), seconds); });

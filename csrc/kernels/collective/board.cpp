@@ -18,8 +18,8 @@
 namespace aicf {
 namespace {
 
-constexpr size_t kSlot = size_t{1} << 16;  // bytes of a rank and a round
-constexpr int kSpins = 2000;               // before the processor is given to others
+constexpr size_t kSlot = size_t{1} << 16;                 // bytes of a rank and a round
+constexpr int kSpins = 2000;                              // before the processor is given to others
 constexpr auto kPatience = std::chrono::milliseconds(2);  // before this thread sleeps
 constexpr auto kSleep = std::chrono::microseconds(100);
 
@@ -55,8 +55,8 @@ Status Board::open(const std::string& path, int rank, std::vector<int> processes
                            std::to_string(rank));
   std::unique_ptr<Board> board(new Board(rank, std::move(processes)));
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  void* memory = file < 0 ? MAP_FAILED
-                          : mmap(nullptr, bytes(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void* memory =
+      file < 0 ? MAP_FAILED : mmap(nullptr, bytes(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   const int error = errno;
   if (file >= 0) (void)close(file);
   if (memory == MAP_FAILED) return Status::unsupported("cannot share " + path + ": " + std::strerror(error));
@@ -84,7 +84,8 @@ Status Board::exchange(const void* from, void* to, size_t part, double seconds) 
         status = Status::state("rank " + std::to_string(rank_) + " gives " + std::to_string(part) +
                                " bytes, rank " + std::to_string(rank) + " gives " + std::to_string(theirs));
       else if (some)
-        std::memcpy(static_cast<char*>(to) + static_cast<size_t>(rank) * part + done, slot(rank, round), some);
+        std::memcpy(static_cast<char*>(to) + static_cast<size_t>(rank) * part + done, slot(rank, round),
+                    some);
     }
     done += some;
   } while (status.is_ok() && done < part);

@@ -20,8 +20,8 @@ class Communicator {
   virtual Status open(const std::vector<std::string>& addresses) = 0;
   // All goes through mailboxes from now on: all ranks have opened them.
   virtual void use_mailboxes() = 0;
-  // By NCCL from now on: all ranks call it at the same time, with an id that one of them got. Returns when all
-  // are there.
+  // By NCCL from now on: all ranks call it at the same time, with an id that one of them got. Returns when
+  // all are there.
   virtual Status use_library(const std::string& id) = 0;
   // `bytes` of every rank to `to`, in their order, on the stream of `ctx`.
   virtual Status all_gather(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const = 0;

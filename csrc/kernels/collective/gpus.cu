@@ -123,7 +123,7 @@ Status make_communicator(int device, int rank, int ranks, CommunicatorPointer* o
 }
 
 Status prepare_all_gather_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
-                          LaunchPointer* out) {
+                               LaunchPointer* out) {
   const int64_t ranks = op.attrs.get(kRanks);
   CommunicatorPointer communicator;
   if (ranks > 1) AICF_TRY(communicator_of(op.attrs.get(kGroup), ranks, &communicator));

@@ -8,6 +8,6 @@ namespace aicf {
 Status all_gather_cpu(const OpDesc& op, const LaunchContext& ctx);
 // The same among GPUs; see communicators.h.
 Status prepare_all_gather_cuda(const KernelVariant& self, const OpDesc& op, const std::string& asked,
-                          LaunchPointer* out);
+                               LaunchPointer* out);
 
 }  // namespace aicf

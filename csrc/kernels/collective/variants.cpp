@@ -34,7 +34,8 @@ static const Family family([](KernelRegistry& registry) {
                         "",
                         check_all_gather});
   registry.add(cpu_row("all_gather_cpu", "all_gather", prepare_op<all_gather_cpu>));
-  registry.add(cuda_row("all_gather_cuda", "all_gather", kSmAny, AICF_CUDA(prepare_all_gather_cuda), needs_dense));
+  registry.add(
+      cuda_row("all_gather_cuda", "all_gather", kSmAny, AICF_CUDA(prepare_all_gather_cuda), needs_dense));
 });
 
 }  // namespace aicf

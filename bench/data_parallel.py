@@ -29,7 +29,6 @@ from aicf_mlir import compile_train_step
 
 WINDOWS = 7
 WIDTH = {"batch": 64, "width": 256, "layers": 2}
-TINY = {"batch": 4, "width": 8, "layers": 2}
 
 
 def mlp_case(batch: int, width: int, layers: int) -> Case:
@@ -39,12 +38,12 @@ def mlp_case(batch: int, width: int, layers: int) -> Case:
     return Case(partial(mlp, *[width] * (layers + 1)), data, class_loss)
 
 
-MODELS = {"mlp": Row(mlp_case, WIDTH, TINY), **ROWS}
+MODELS = {"mlp": Row(mlp_case, WIDTH, {}), **ROWS}
 Step = Callable[[], object]
 
 
 def placed(row: Row, options: argparse.Namespace) -> tuple[Case, nn.Module, Batch]:
-    case = row.of(options.tiny)
+    case = row.of(tiny=False)
     torch.manual_seed(0)
     model = case.model().to(options.device)
     torch.manual_seed(1 + dist.get_rank())
@@ -154,7 +153,6 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=["mlp", "gpt2:32"], choices=list(MODELS))
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     options.device = "cuda"
     for name in options.rows:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from aicf_mlir.errors import TraceError
@@ -87,11 +86,6 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
         lambda m, h: h.erfc(),
         "h.erfc()",
         r"aten\.erfc\.default.*is not supported",
-    ),
-    "bias without weight": (
-        lambda m, h: F.layer_norm(h, (4,), None, m.count),
-        "F.layer_norm(h",
-        r"layer normalisation with a bias and no weight",
     ),
     "power of integers": (
         lambda m, h: h * m.count.long() ** 70,

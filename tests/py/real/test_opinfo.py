@@ -34,6 +34,7 @@ MENDED = (
     ("linalg.vector_norm", "", 0),
     ("logit", "", 0),
     ("native_group_norm", "", 0),
+    ("native_layer_norm", "", 1),
     ("nn.functional.pad", "circular", 0),
     ("std", "", 9),
     ("torch.ops.aten._safe_softmax.default", "", 0),

@@ -91,9 +91,9 @@ def in_parts(model: nn.Module) -> nn.Module:
 
 def microseconds(step: Callable[[int], object], seconds: float) -> float:
     """Of one step; `step(n)` runs so many."""
-    counts = [1]
-    while True:
-        n = counts[-1]
+    n, took = 1, torch.zeros(())
+    while float(took) <= seconds / WINDOWS and n < 1 << 20:
+        n *= 2
         torch.cuda.synchronize()
         dist.barrier(group=HOST)
         begun = time.perf_counter()
@@ -101,9 +101,6 @@ def microseconds(step: Callable[[int], object], seconds: float) -> float:
         torch.cuda.synchronize()
         took = torch.tensor(time.perf_counter() - begun)
         dist.all_reduce(took, op=dist.ReduceOp.MAX, group=HOST)
-        if float(took) > seconds / WINDOWS or len(counts) > 20:
-            break
-        counts.append(n * 2)
     found: list[float] = []
     for _ in range(WINDOWS):
         torch.cuda.synchronize()

@@ -180,16 +180,14 @@ def layer_norm(call: Call) -> Value:
     dtype = widest(call, "input", "weight", "bias")
     x = call.of(call["input"], dtype)
     weight, bias = (None if call[each] is None else call.of(call[each], dtype) for each in ("weight", "bias"))
-    given = None if weight is None else bias
-    made = nn.LayerNormOp(x, weight, given, len(call["normalized_shape"]), float(call["eps"]))
+    if weight is None and bias is not None:
+        weight = call.emit.constant(1.0, dtype, shape_of(bias))  # the sum is rounded once, as torch's
+    made = nn.LayerNormOp(x, weight, bias, len(call["normalized_shape"]), float(call["eps"]))
     call.emit.insert_all(made)
     made.result.name_hint = call.emit.fresh("layer_norm")
-    results: list[SSAValue] = list(made.results)
-    if bias is not None and given is None:
-        results[0] = call.emit.insert(nn.AddOp(made.result, bias))
     several = isinstance(call.expected, (tuple, list))
     expected: Any = call.expected if several else [call.expected]
-    values = [call.emit.cast(value, like.dtype) for value, like in zip(results, expected, strict=False)]
+    values = [call.emit.cast(value, like.dtype) for value, like in zip(made.results, expected, strict=False)]
     return tuple(values) if several else values[0]
 
 

@@ -205,7 +205,7 @@ def whole_steps(rank: int, found: str, told: int) -> bool:
         step.train_step([batch(number % 7, each) for each in range(ranks)])
         torch.cuda.synchronize()
         seen[number + 1] = digest(module)
-    which = [number for number, bits in seen.items() if bits == found]
+    which = [number for number, bits in seen.items() if bits == found and number >= told - 2]
     print(f"rank {rank} ends with the bits of {which} whole steps")
     return bool(which)
 

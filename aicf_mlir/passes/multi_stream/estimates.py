@@ -16,7 +16,7 @@ COPIED = 4e6
 """Bytes that a copy moves in a microsecond."""
 
 EXCHANGED = 0.3e6
-"""Bytes that a GPU gets from others in a microsecond."""
+"""Bytes that an exchange with other GPUs reads and writes in a microsecond; not measured."""
 
 COMPUTED = {"f16": 600e6, "bf16": 600e6, "f32": 40e6, "f64": 40e6}
 """Floating-point operations a microsecond of products of such elements. All of these are of an H200."""

@@ -1,7 +1,5 @@
 #include "device/libraries/cublaslt.h"
 
-#include <dlfcn.h>
-
 #include <optional>
 
 #include "device/libraries/open.h"
@@ -9,11 +7,9 @@
 namespace aicf::cublaslt {
 namespace {
 
-// False where the library lacks the function.
 template <class Function>
 bool find(void* library, const char* name, Function** out) {
-  *out = reinterpret_cast<Function*>(dlsym(library, (std::string("cublasLt") + name).c_str()));
-  return *out != nullptr;
+  return find_function(library, std::string("cublasLt") + name, out);
 }
 
 std::optional<Library> load() {

@@ -1,7 +1,5 @@
 #include "device/libraries/cudnn.h"
 
-#include <dlfcn.h>
-
 #include <map>
 #include <mutex>
 #include <optional>
@@ -11,11 +9,9 @@
 namespace aicf::cudnn {
 namespace {
 
-// False where the library lacks the function.
 template <class Function>
 bool find(void* library, const char* name, Function** out) {
-  *out = reinterpret_cast<Function*>(dlsym(library, (std::string("cudnn") + name).c_str()));
-  return *out != nullptr;
+  return find_function(library, std::string("cudnn") + name, out);
 }
 
 std::optional<Library> load() {

@@ -1,7 +1,5 @@
 #include "device/libraries/nccl.h"
 
-#include <dlfcn.h>
-
 #include <optional>
 #include <string>
 
@@ -10,11 +8,9 @@
 namespace aicf::nccl {
 namespace {
 
-// False where the library lacks the function.
 template <class Function>
 bool find(void* library, const char* name, Function** out) {
-  *out = reinterpret_cast<Function*>(dlsym(library, (std::string("nccl") + name).c_str()));
-  return *out != nullptr;
+  return find_function(library, std::string("nccl") + name, out);
 }
 
 std::optional<Library> load() {

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from beside_torch import compiled
 from torch import Tensor, nn
 
+from aicf_mlir import compile_train_step
+
 ROWS, WIDTH = 3, 4
 
 
@@ -45,6 +47,29 @@ def along(norm: Callable[[Tensor], Tensor], order: int) -> Callable[[nn.Module, 
         return value
 
     return loss
+
+
+class Biased(nn.Module):
+    """Two normalisations with a bias and no weight, over one dimension and over two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.one, self.two = nn.Parameter(torch.randn(8)), nn.Parameter(torch.randn(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.layer_norm(self.linear(x), (8,), None, self.one)
+        return F.layer_norm(y.unflatten(1, (2, 4)), (2, 4), None, self.two)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["f32", "bf16", "f16"])
+def test_layer_norm_with_a_bias_and_no_weight(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model, x = Biased().to(dtype), torch.randn(5, 8).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    step = compile_train_step(model, optimizer, loss_fn=lambda m, b: (m(b[0]) ** 3).mean(), example=(x,))
+    comparison = step.check((x,), steps=2, exact=True)
+    assert comparison, comparison
 
 
 @pytest.mark.parametrize("order", [2, 3])

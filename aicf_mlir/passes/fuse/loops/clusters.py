@@ -37,7 +37,7 @@ from aicf_mlir.passes.fuse.loops.members import (
     operands_with,
     resolve,
 )
-from aicf_mlir.passes.fuse.loops.recomputed import recomputed
+from aicf_mlir.passes.fuse.loops.recomputed import bytes_of, recomputed
 from aicf_mlir.passes.fuse.updating import updates, updating
 
 LOOK_BACK = 48
@@ -82,17 +82,19 @@ class Clustering:
         if self.join(member):
             return
         alone = member
-        for again in self.with_sources(member):
-            if self.join(again):
+        for again, roots in self.with_sources(member):
+            if self.join(again, member):
                 return
-            alone = again if self.reads_alone(again) else alone
+            alone = again if self.reads_alone(member, roots) else alone
         own = Cluster([], self.position[member.op])
         own.add(alone, is_narrow=False)
         self.take(own)
 
-    def with_sources(self, member: LoopMember) -> Iterator[LoopMember]:
-        """`member` with one operand after the other computed again, if that is cheap and one launch can read all operands."""
-        index = 0
+    def with_sources(self, member: LoopMember) -> Iterator[tuple[LoopMember, set[SSAValue]]]:
+        """`member` with one operand after the other computed again, if that is cheap and one launch can read all operands; and
+        the values that it need not read for that.
+        """
+        index, roots = 0, set[SSAValue]()
         while index < len(member.operands):
             root = member.operands[index].root
             source = self.cheap_source(root)
@@ -103,7 +105,8 @@ class Clustering:
                 return
             else:
                 member = again  # whose new operands come last
-                yield member
+                roots.add(root)
+                yield member, roots
 
     def cheap_source(self, root: SSAValue) -> LoopMember | None:
         """The member that makes `root`, if it is cheap to compute again."""
@@ -158,19 +161,37 @@ class Clustering:
             for access in source.operands
         )
 
-    def reads_alone(self, member: LoopMember) -> bool:
-        """True if only `member` reads the values that it computes again, so that one launch disappears."""
-        before = {access.root for access in self.loops[member.op].operands}
-        gone = before - {access.root for access in member.operands}
-        readers = {root: (*self.readers(root), *self.again.get(root, ())) for root in gone}
-        return all(reader is member.op for root in gone for reader in readers[root])
+    def moves_more(self, joined: Cluster, cluster: Cluster, plain: LoopMember) -> bool:
+        """True if `joined`, with what `plain` reads computed again, moves more bytes than `cluster` and `plain` apart."""
+        read = {root for root, _ in operands_of(joined)}
+        before = {access.root for access in plain.operands if constant_of(access) is None}
+        apart = [root for root, _ in operands_of(cluster)]
+        unread = [
+            root
+            for root in before - read
+            if root not in joined.values
+            and all(reader is plain.op for reader in (*self.readers(root), *self.again.get(root, ())))
+        ]  # which is not even written
+        return sum(map(bytes_of, read)) > sum(map(bytes_of, {*apart})) + sum(
+            map(bytes_of, [*before, *unread])
+        )
 
-    def join(self, member: LoopMember) -> bool:
-        """True if a cluster has taken it in."""
+    def reads_alone(self, member: LoopMember, roots: set[SSAValue]) -> bool:
+        """True if nothing else reads `roots`, which `member` computes again, so that their launches disappear."""
+        return all(
+            reader is member.op or (reader.results and roots.issuperset(reader.results))
+            for root in roots
+            for reader in (*self.readers(root), *self.again.get(root, ()))
+        )
+
+    def join(self, member: LoopMember, plain: LoopMember | None = None) -> bool:
+        """True if a cluster has taken it in; if it is `plain` with operands computed again, one with which no more is read."""
         has_cheap = any(self.cheap_source(access.root) for access in member.operands)
         for cluster in self.candidates(member):
             for version in self.versions(cluster, member) if has_cheap else (member,):
                 if not isinstance(joined := self.joined(cluster, version), str):
+                    if plain is not None and self.moves_more(joined, cluster, plain):
+                        continue
                     self.clusters.remove(cluster)
                     self.take(joined)
                     return True

@@ -110,7 +110,8 @@ def running() -> Iterator[Row]:
 
 
 SCATTERED = ((10_000, 64, 2048), (10_000, 64, 4096), (50_257, 64, 8192), (50_257, 768, 32_768), (10, 64, 100_000),
-             (1, 128, 65_536), (1_492_992, 1, 718_848), (4096, 4096, 64))  # fmt: skip
+             (1, 128, 65_536), (1_492_992, 1, 718_848), (4096, 4096, 64),
+             (100_000, 64, 1_000_000))  # fmt: skip
 """Rows of the result, its columns, sources."""
 
 
@@ -136,8 +137,35 @@ def scatters() -> Iterator[Row]:
                 )
 
 
+PICTURES = ((256, 3, 224, 224, 4), (256, 4, 84, 84, 4), (64, 256, 56, 56, 2), (2048, 1024, 7, 7, 1))
+"""Images, channels, height and width; the side of blocks that become channels."""
+
+
+def layouts() -> Iterator[Row]:
+    """From the order of torch's images to that of its channels_last, and back."""
+    for *shape, side in PICTURES:
+        for dtype in (torch.float32, torch.bfloat16):
+            plain, last = (
+                make(*shape, dtype=dtype),
+                make(*shape, dtype=dtype).permute(0, 2, 3, 1).contiguous(),
+            )
+            images, channels, height, width = shape
+            blocks = plain.view(images, channels, height // side, side, width // side, side)
+            deep = blocks.permute(0, 2, 4, 3, 5, 1)
+            label = f"{'x'.join(map(str, shape))} {str(dtype).removeprefix('torch.')}"
+            for x, y, to in (
+                (plain.permute(0, 2, 3, 1), last, "NHWC"),
+                (last.permute(0, 3, 1, 2), plain, "NCHW"),
+                (deep, torch.empty_like(deep, memory_format=torch.contiguous_format), f"blocks of {side}"),
+            ):
+                yield Row(
+                    f"copy {label} to {to}", OpKind.Copy, [x], [y], {}, peer=lambda x=x, y=y: y.copy_(x)
+                )
+
+
 def index_rows() -> Iterator[Row]:
     """All of this file."""
+    yield from layouts()
     yield from attentions()
     yield from orders()
     yield from running()

@@ -4,6 +4,7 @@
 
 #include "kernels/common/launch.cuh"
 #include "kernels/common/strided_offsets.cuh"
+#include "kernels/copy/boxes.cuh"
 #include "kernels/copy/launch.h"
 
 namespace aicf {
@@ -77,16 +78,25 @@ Planes planes_of(const Move& m) {
   return p;
 }
 
+// Whether most threads of a tile have an element.
+bool is_wide(const Move& m) {
+  return std::min(m.shape.shape[m.shape.rank - 2], m.shape.shape[m.shape.rank - 1]) > kTile / 2;
+}
+
 // Elements of T; what the shape counts and strides are in elements of T too.
 template <class T>
 Status move_as(const Move& m, const LaunchContext& ctx) {
   T* y = static_cast<T*>(m.y);
   const T* x = static_cast<const T*>(m.x);
-  if (m.transposed()) {
+  if (m.transposed() && is_wide(m)) {
     const Planes p = planes_of(m);
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(p.tiles, INT32_MAX));
     return launch(ctx, blocks, kThreads, 0, transpose_kernel<T>, y, x, p, ctx.predicate);
   }
+  if (m.transposed())
+    if (const Boxes b = boxes_of(m); b.count <= INT32_MAX)
+      return launch(ctx, grid_stride_blocks(b.count, 1), kBoxThreads, 0, boxes_kernel<T>, y, x, b,
+                    ctx.predicate);
   auto* kernel = counts_in_32_bits(m.count) ? move_kernel<T, uint32_t> : move_kernel<T, uint64_t>;
   return launch(ctx, grid_stride_blocks(m.count, kThreads), kThreads, 0, kernel, y, x, m.count, m.shape,
                 ctx.predicate);

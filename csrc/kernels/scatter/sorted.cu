@@ -37,43 +37,100 @@ struct Sorted {
   __device__ int64_t end_of_chunk(int64_t p) const { return min(n, (p / kChunk + 1) * kChunk); }
 };
 
-// y holds x already. The thread of the first source of a row, or of a chunk, reduces those of the row up to
-// the end of the chunk.
-template <class T, class Reduction>
-__global__ void __launch_bounds__(kThreads)
-    reduce_chunks_kernel(T* y, const T* src, bool include_self, Sorted s, Compute<T>* partials,
-                         const int64_t* predicate) {
+// A chunk in shared memory: its sources, and where each of its rows begins, with the end of the last row.
+struct Chunk {
+  uint32_t keys[kChunk], values[kChunk], of_warp[kChunk / kWarp];
+  int begins[kChunk + 1];
+};
+
+// How many rows the chunk has that begins at `first`. Called by the block.
+__device__ __forceinline__ int load_chunk(Chunk& chunk, const Sorted& s, int64_t first) {
+  const int i = static_cast<int>(threadIdx.x);
+  const bool is_there = first + i < s.n && s.keys[first + i] < s.rows;
+  chunk.keys[i] = is_there ? s.keys[first + i] : s.rows;
+  if (is_there) chunk.values[i] = s.values[first + i];
+  __syncthreads();
+  const bool begins = is_there && (i == 0 || chunk.keys[i - 1] != chunk.keys[i]);
+  const int place = static_cast<int>(sum_in_front(begins, chunk.of_warp));
+  if (begins) chunk.begins[place] = i;
+  const int size = __syncthreads_count(is_there), rows = __syncthreads_count(begins);
+  if (i == 0) chunk.begins[rows] = size;
+  __syncthreads();
+  return rows;
+}
+
+// y holds x already. A block reduces the rows of one chunk after the other, W columns a thread and `lanes`
+// threads a row.
+template <class T, int W, class Reduction>
+__global__ void __launch_bounds__(kChunk)
+    reduce_chunks_kernel(T* y, const T* src, bool include_self, const __grid_constant__ Sorted s, int lanes,
+                         Compute<T>* partials, const int64_t* predicate) {
   dependency_wait();
   if (skipped(predicate)) return;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  int64_t item = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  for (; item < s.n * s.columns; item += step) {
-    const int64_t first = item / s.columns, column = item % s.columns;
-    const uint32_t row = s.keys[first];
-    const bool begins = s.begins(first);
-    if (row >= s.rows || (!begins && first % kChunk != 0)) continue;
-    T* const to = y + row * s.columns + column;
-    Compute<T> sum = begins && include_self ? widen(*to) : Reduction::kNone;
-    const int64_t end = s.end_of_chunk(first);
-    int64_t p = first;
-    for (int found = kAhead; found == kAhead; p += found) {
-      T terms[kAhead] = {};
-      found = 0;
+  __shared__ Chunk chunk;
+  for (int64_t number = blockIdx.x; number * kChunk < s.n; number += gridDim.x) {
+    const int64_t first = number * kChunk;
+    const int rows = load_chunk(chunk, s, first);
+    for (int at = static_cast<int>(threadIdx.x) / lanes; at < rows; at += kChunk / lanes) {
+      const int begin = chunk.begins[at], end = chunk.begins[at + 1];
+      const uint32_t row = chunk.keys[begin];
+      const bool begins = begin != 0 || s.begins(first);
+      const bool goes_on = end == kChunk && s.has(first + kChunk, row);
+      for (int64_t column = threadIdx.x % lanes * W; column < s.columns; column += lanes * W) {
+        T* const to = y + row * s.columns + column;
+        Compute<T> sum[W];
+        Vec<T, W> was{};
+        if (begins && include_self) was = *reinterpret_cast<const Vec<T, W>*>(to);
 #pragma unroll
-      for (int j = 0; j < kAhead; ++j) {
-        if (p + j >= end || s.keys[p + j] != row) continue;
-        terms[j] = src[static_cast<int64_t>(s.values[p + j]) * s.src_step + column];
-        ++found;
+        for (int w = 0; w < W; ++w) sum[w] = begins && include_self ? widen(was.at[w]) : Reduction::kNone;
+        for (int p = begin; p < end; p += kAhead) {
+          Vec<T, W> terms[kAhead];
+#pragma unroll
+          for (int j = 0; j < kAhead; ++j)
+            if (p + j < end)
+              terms[j] = *reinterpret_cast<const Vec<T, W>*>(
+                  src + static_cast<int64_t>(chunk.values[p + j]) * s.src_step + column);
+#pragma unroll
+          for (int j = 0; j < kAhead; ++j) {
+            if (p + j >= end) continue;
+#pragma unroll
+            for (int w = 0; w < W; ++w) sum[w] = Reduction::of(sum[w], widen(terms[j].at[w]));
+          }
+        }
+        if (begins && !goes_on) {
+          Vec<T, W> given;
+#pragma unroll
+          for (int w = 0; w < W; ++w) given.at[w] = narrow<T>(sum[w]);
+          *reinterpret_cast<Vec<T, W>*>(to) = given;
+        } else {
+          Compute<T>* const part = partials + (number * 2 + begins) * s.columns + column;
+#pragma unroll
+          for (int w = 0; w < W; ++w) part[w] = sum[w];
+        }
       }
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j)
-        if (j < found) sum = Reduction::of(sum, widen(terms[j]));
     }
-    if (begins && !(p == end && s.has(end, row)))
-      *to = narrow<T>(sum);
-    else
-      partials[(first / kChunk * 2 + begins) * s.columns + column] = sum;
+    __syncthreads();  // the chunk has been read
   }
+}
+
+// Columns of a thread: as many as one access moves, if every row begins at a multiple of them.
+template <class T>
+int columns_at_once(const Scatter& s) {
+  const auto step = static_cast<uint64_t>(s.columns | s.src_step) * sizeof(T);
+  return (step | reinterpret_cast<uint64_t>(s.y) | reinterpret_cast<uint64_t>(s.src)) % 16 == 0 ? kWidest<T>
+                                                                                                : 1;
+}
+
+template <class T, class Reduction>
+Status reduce_chunks(const Scatter& s, const Sorted& sorted, Compute<T>* partials, const LaunchContext& ctx) {
+  const int width = columns_at_once<T>(s);
+  int lanes = 1;
+  while (lanes < kChunk && lanes * width < s.columns) lanes *= 2;
+  const auto blocks = static_cast<unsigned>(sum_chunks(s.sources));
+  auto* const kernel =
+      width == 1 ? reduce_chunks_kernel<T, 1, Reduction> : reduce_chunks_kernel<T, kWidest<T>, Reduction>;
+  return launch(ctx, blocks, static_cast<unsigned>(kChunk), 0, kernel, static_cast<T*>(s.y),
+                static_cast<const T*>(s.src), s.include_self, sorted, lanes, partials, ctx.predicate);
 }
 
 // Of a row that begins in a chunk and goes on behind it: the results of all its chunks.
@@ -126,9 +183,7 @@ Status scatter_sorted(const Scatter& s, const LaunchContext& ctx) {
     auto* partials = static_cast<Compute<T>*>(memory.partials);
     return with_reduction<Compute<T>>(s.kind, [&](auto reduction) -> Status {
       using Reduction = typename decltype(reduction)::type;
-      AICF_TRY(launch(ctx, grid_stride_blocks(s.sources * s.columns, kThreads), kThreads, 0,
-                      reduce_chunks_kernel<T, Reduction>, y, static_cast<const T*>(s.src), s.include_self,
-                      sorted, partials, ctx.predicate));
+      AICF_TRY((reduce_chunks<T, Reduction>(s, sorted, partials, ctx)));
       return launch(ctx, grid_stride_blocks(sum_chunks(s.sources) * s.columns, kThreads), kThreads, 0,
                     join_chunks_kernel<T, Reduction>, y, sorted, partials, ctx.predicate);
     });

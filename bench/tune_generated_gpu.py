@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from generated_gpu import DTYPES, TURNS, Generated, Job, Set, Tensor, applied, in_turns, jobs, microseconds
 
-from aicf_mlir.codegen.cuda import generate, maps, rows
+from aicf_mlir.codegen.cuda import generate, maps, row_schedules, rows
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.cuda.rows_and_columns import PROCESSORS, SHARED, WalkSchedule, code, shared
 from aicf_mlir.codegen.nvrtc import compile_cuda, compile_with_report
@@ -53,7 +53,7 @@ class Choice:
 def row_choices(job: Job) -> Iterator[Choice]:
     """A row for some lanes, blocks of some size, operands that need not stay in the caches."""
     kernel = job.kernels[0]
-    plan = rows.schedule(kernel)
+    plan = row_schedules.schedule(kernel)
     for lanes in (32, 64, 128, 256):
         chunks = -(-plan.vectors // lanes)
         for block in (64, 128, 256) if lanes == 32 else (lanes,):
@@ -70,7 +70,7 @@ def row_choices(job: Job) -> Iterator[Choice]:
 def walk_choices(job: Job, pool: ThreadPoolExecutor) -> Iterator[Choice]:
     """Rows and the sums of their columns in one walk: as many blocks as the registers allow, and half of them."""
     both = together(job.kernels[0])
-    plan = replace(rows.schedule(both.rows), read_once=False)
+    plan = replace(row_schedules.schedule(both.rows), read_once=False)
     drafts: list[WalkSchedule] = []
     for lanes in (32, 64, 128, 256):
         for threads in (128, 256, 512):

@@ -10,6 +10,7 @@ from aicf_mlir.codegen.cuda import (
     gemm_maps,
     horizontal,
     maps,
+    row_schedules,
     rows,
     rows_and_columns,
     segment_rows,
@@ -51,12 +52,10 @@ def _code(kernel: Kernel) -> Code:
         case _ if has_column_sums(kernel):
             return _with_column_sums(kernel)
         case _:
-            plan = rows.schedule(kernel)
-            return (
-                split_rows.code(kernel, plan)
-                if split_rows.parts(kernel, plan) > 1
-                else rows.code(kernel, plan)
-            )
+            plan = row_schedules.schedule(kernel)
+            if split_rows.parts(kernel, plan) > 1:
+                return split_rows.code(kernel, plan)
+            return rows.code(kernel, row_schedules.beside(kernel, plan) or plan)
 
 
 def _with_column_sums(kernel: Kernel) -> Code:

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from itertools import groupby
 
-from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, rows, split_rows
+from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, row_schedules, rows, split_rows
 from aicf_mlir.codegen.cuda.access import begin, find, head, index_of, pointer, signature, tensors
 from aicf_mlir.codegen.cuda.dependency import READ_AHEAD
 from aicf_mlir.codegen.cuda.products import header_text, is_small_product
@@ -76,10 +76,10 @@ def part_of(kernel: Kernel) -> MemberCode | str:
         case "colwise" if columns.schedule(kernel).parts == 1:
             made = columns.code(kernel)
         case "rowwise" if not has_column_sums(kernel):
-            plan = rows.schedule(kernel)
+            plan = row_schedules.schedule(kernel)
             if split_rows.parts(kernel, plan) > 1:
                 return "blocks that share rows take two launches"
-            if plan.lanes > rows.WARP:
+            if plan.lanes > row_schedules.WARP:
                 plan = plan.walked(THREADS, AHEAD)
             made = rows.code(kernel, plan)
         case _:
@@ -104,7 +104,7 @@ def part_of(kernel: Kernel) -> MemberCode | str:
 
 def is_small_map(kernel: Kernel) -> bool:
     """True if a map has a point for each lane of a warp, and results that take long and do not need each other."""
-    return elements(kernel.domain) <= rows.WARP and len(_apart(kernel)) > 1
+    return elements(kernel.domain) <= row_schedules.WARP and len(_apart(kernel)) > 1
 
 
 def _apart(kernel: Kernel) -> list[list[int]]:
@@ -116,7 +116,7 @@ def _apart(kernel: Kernel) -> list[list[int]]:
         slow = frozenset(v for v, line in lines if line is not None and line.op in TRANSCENDENTAL)
         alike.setdefault(slow, []).append(number)
     groups = list(alike.values())
-    most = THREADS // rows.WARP
+    most = THREADS // row_schedules.WARP
     return (
         [*groups[: most - 1], [n for group in groups[most - 1 :] for n in group]]
         if len(groups) > most
@@ -131,7 +131,9 @@ def small_map(kernel: Kernel) -> Code:
     read = [n for n in range(len(kernel.operands)) if not is_table(kernel.body.args[n])]
     with text.block(signature(kernel, kernel.id, THREADS)):
         begin(text)
-        text.add(f"const unsigned warp = threadIdx.x / {rows.WARP}u, lane = threadIdx.x % {rows.WARP}u;")
+        text.add(
+            f"const unsigned warp = threadIdx.x / {row_schedules.WARP}u, lane = threadIdx.x % {row_schedules.WARP}u;"
+        )
         text.add(
             f"const bool inside = lane < {elements(kernel.domain)}u;",
             "const unsigned point = inside ? lane : 0u;",

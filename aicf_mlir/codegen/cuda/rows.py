@@ -6,10 +6,8 @@ order, which follows from the shapes.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from math import prod
 
 from aicf_mlir.codegen.cuda.access import (
@@ -23,153 +21,13 @@ from aicf_mlir.codegen.cuda.access import (
     put,
     reach,
     signature,
-    size_of,
-    varying,
-    width,
 )
-from aicf_mlir.codegen.cuda.passes import Passes, Walk, plan_passes, registers
+from aicf_mlir.codegen.cuda.passes import Passes, Walk, plan_passes
+from aicf_mlir.codegen.cuda.row_schedules import WARP, RowSchedule, early
 from aicf_mlir.codegen.cuda.scalars import STORED, TYPES, stored
 from aicf_mlir.codegen.cuda.text import Scope, Text, reduction
 from aicf_mlir.ir.body import is_table
-from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, Tensor, collapse
-
-WARP = 32
-THREADS = 64
-"""The threads of a block if its warps, or parts of warps, have rows of their own."""
-MOST_THREADS = 1024
-FILLED = {2: 1 << 18, 3: 1 << 20}
-"""The threads that fill a large chip, once and four times, by the number of tensors that are read and written as rows. With more
-tensors each thread has one vector, or it would wait for some before it requests the next.
-"""
-CROWDED = range(24 << 20, 80 << 20)
-"""The range of bytes read and written, from half a cache of a large chip to more than all of it, in which the one operand
-should leave the room to its results. (Two operands, or more bytes, were slower with it.)
-"""
-ROOM = {MOST_THREADS: 24}
-"""The registers of a thread for the elements of its row, by threads of a block; the rest are for arithmetic."""
-USUAL_ROOM = 32
-SHARED = {"sm_90": 227 << 10, "sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_75": 64 << 10}
-"""The bytes of shared memory that a block may have; of a processor it is all but what `ASIDE` says."""
-ASIDE = 3 << 10
-"""Bytes beside the strips of a block: what warps exchange, and what the system takes."""
-
-
-@dataclass(frozen=True)
-class RowSchedule:
-    """The distribution of rows over threads."""
-
-    rows: tuple[Axis, ...]
-    columns: tuple[Axis, ...]
-    width: int
-    """Neighbours that a thread takes at once."""
-    lanes: int
-    """Threads that share a row, a power of two."""
-    chunks: int
-    """The vectors of a thread, kept in registers; 0 if it walks the row once for each pass."""
-    block: int = THREADS
-    """Threads of a block whose warps, or parts of warps, have rows of their own; otherwise a row has a block."""
-    ahead: int = 4
-    """The vectors that a thread reads before it uses them, if it walks the row."""
-    read_once: bool = False
-    """True if the operands need not stay in the caches."""
-    strips: tuple[tuple[int, int], ...] = ()
-    """Operands that each thread keeps in shared memory from its first walk over the row to the last, with the byte at which each
-    begins.
-    """
-    shared: int = 0
-    """The bytes of all strips."""
-
-    def walked(self, lanes: int, ahead: int = 4) -> RowSchedule:
-        """The same rows, each walked over by so many lanes once for each pass."""
-        return replace(self, lanes=lanes, chunks=0, ahead=ahead, strips=(), shared=0)
-
-    @property
-    def threads(self) -> int:
-        """The threads of a block."""
-        return max(self.lanes, self.block) if self.lanes <= WARP else self.lanes
-
-    @property
-    def rows_per_block(self) -> int:
-        """Rows that a block has at the same time."""
-        return self.threads // self.lanes
-
-    @property
-    def count(self) -> int:
-        """Rows."""
-        return prod(axis.size for axis in self.rows)
-
-    @property
-    def vectors(self) -> int:
-        """The vectors of a row."""
-        return prod(axis.size for axis in self.columns) // self.width
-
-
-def schedule(kernel: Kernel) -> RowSchedule:
-    """The fewest threads a row that hold it in registers and, all rows together, fill a chip."""
-    reduced = set(kernel.reduced_dims)
-    rows = collapse(kernel, [dim for dim in range(len(kernel.domain)) if dim not in reduced])
-    columns = collapse(kernel, list(kernel.reduced_dims))
-    axes = [*rows, *columns]
-    wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if columns else 1
-    while columns and columns[-1].size % wide:
-        wide //= 2
-    plan = RowSchedule(tuple(rows), tuple(columns), wide, 1, 1)
-    while plan.lanes < min(plan.vectors, WARP):
-        plan = replace(plan, lanes=plan.lanes * 2)
-    passes = plan_passes(kernel, hold=True)
-    read = early(kernel, plan)
-    each = registers(kernel, passes, read) * wide
-    moved = [
-        *(kernel.operands[number] for number in read),
-        *(tensor for number, tensor in enumerate(kernel.results) if kernel.is_whole(number)),
-    ]
-    enough = FILLED.get(max(len(moved), min(FILLED)), sys.maxsize)
-    while True:
-        plan = replace(plan, chunks=max(1, -(-plan.vectors // plan.lanes)))
-        fits = plan.chunks * each <= ROOM.get(plan.lanes, USUAL_ROOM)
-        if fits and (plan.chunks == 1 or plan.count * plan.lanes >= enough or plan.lanes == MOST_THREADS):
-            return replace(plan, read_once=len(read) == 1 and bytes_of(moved) in CROWDED)
-        if plan.lanes == MOST_THREADS:
-            return in_shared(kernel, plan.walked(plan.lanes), read)
-        plan = replace(plan, lanes=plan.lanes * 2)
-
-
-def in_shared(kernel: Kernel, plan: RowSchedule, read: Iterable[int]) -> RowSchedule:
-    """The plan of a row that is walked over more than once: what differs from row to row is read from memory once, if there is
-    room. Two blocks of half the threads have a processor if two rows fit.
-    """
-    walks = plan_passes(kernel, hold=False).passes
-    strips: list[tuple[int, int]] = []
-    nbytes = 0
-    for number in read:
-        if sum(number in walk.computed for walk in walks) > 1 and plan.columns[-1].strides[number] == 1:
-            strips.append((number, nbytes))
-            nbytes += -(-plan.vectors * plan.width * size_of(kernel.operands[number].element) // 16) * 16
-    room = SHARED.get(kernel.target, 0)
-    if not strips or nbytes + ASIDE > room:
-        return plan
-    lanes = MOST_THREADS // 2 if 2 * (nbytes + ASIDE) <= room else MOST_THREADS
-    return replace(plan, lanes=lanes, strips=tuple(strips), shared=nbytes)
-
-
-def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """The bytes of tensors in memory, where an element that repeats is stored once."""
-    total = 0
-    for tensor in tensors:
-        sizes = (size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride)
-        total += prod(sizes) * size_of(tensor.element)
-    return total
-
-
-def early(kernel: Kernel, plan: RowSchedule) -> list[int]:
-    """Operands that differ from row to row: they are read before anything is computed."""
-    return [
-        number
-        for number, type_ in enumerate(kernel.body.args)
-        if not is_table(type_)
-        and kernel.wide[number]
-        and (plan.count == 1 or any(axis.strides[number] and axis.size > 1 for axis in plan.rows))
-    ]
+from aicf_mlir.kernels.kernel import Code, Kernel, Phase
 
 
 def code(kernel: Kernel, plan: RowSchedule) -> Code:
@@ -199,7 +57,7 @@ class RowWriter:
         self.first_row = ""
         self.strips: set[int] = set()
         """Those that a walk has filled."""
-        self.live = plan.lanes < WARP and plan.count % plan.rows_per_block != 0
+        self.live = (plan.lanes < WARP or plan.side > 1) and plan.count % plan.rows_per_block != 0
 
     def write(self) -> None:
         """Write the statements of the function."""
@@ -242,8 +100,11 @@ class RowWriter:
         """The row of these lanes, and the address of each tensor in it."""
         text, plan = self.text, self.plan
         counter = "unsigned" if plan.count < 1 << 31 else "unsigned long long"
-        text.add(f"const unsigned lane = threadIdx.x % {plan.lanes}u;")
-        first = f"static_cast<{counter}>(blockIdx.x) * {plan.rows_per_block}u + threadIdx.x / {plan.lanes}u"
+        lane, own = f"threadIdx.x % {plan.lanes}u", f"threadIdx.x / {plan.lanes}u"
+        if plan.side > 1:
+            lane, own = f"threadIdx.x / {plan.side}u", f"threadIdx.x % {plan.side}u"
+        text.add(f"const unsigned lane = {lane};")
+        first = f"static_cast<{counter}>(blockIdx.x) * {plan.rows_per_block}u + {own}"
         first = self.first_row or first
         if self.live:  # lanes of other rows exchange values with these: they compute the last row once more
             text.add(f"const {counter} mine = {first};", f"const bool live = mine < {plan.count}u;")
@@ -361,6 +222,9 @@ class RowWriter:
     def _combine(self, reductions: tuple[int, ...]) -> None:
         """Combine over the lanes of the row, then over its warps; every thread gets the result."""
         text, kernel, lanes = self.text, self.kernel, self.plan.lanes
+        if self.plan.side > 1 and lanes > 1:
+            self._combine_beside(reductions)
+            return
         for value in reductions:
             of = reduction(kernel, value)
             inside = f"over_lanes<{of.combine}, {min(lanes, WARP)}>(s{value})" if lanes > 1 else f"s{value}"
@@ -376,6 +240,20 @@ class RowWriter:
         for value in reductions:
             of = reduction(kernel, value)
             text.add(f"const {of.type} v{value} = in_order<{of.combine}, {lanes // WARP}>(w{value});")
+            self.scope.names[value] = f"v{value}"
+
+    def _combine_beside(self, reductions: tuple[int, ...]) -> None:
+        """Combine over the lanes of the row, each in a warp of its own, from first to last."""
+        text, plan = self.text, self.plan
+        found = {value: reduction(self.kernel, value) for value in reductions}
+        own = f"threadIdx.x % {plan.side}u"
+        for value, of in found.items():  # an odd distance, so that the rows are in different banks
+            text.add(f"__shared__ {of.type} w{value}[{plan.side}][{plan.lanes + 1}];")
+            text.add(f"w{value}[{own}][lane] = s{value};")
+        if found:
+            text.add("__syncthreads();")
+        for value, of in found.items():
+            text.add(f"const {of.type} v{value} = in_order<{of.combine}, {plan.lanes}>(w{value}[{own}]);")
             self.scope.names[value] = f"v{value}"
 
     def _row_results(self, stage: int) -> None:

@@ -23,8 +23,9 @@ from aicf_mlir.codegen.cuda.access import (
     size_of,
 )
 from aicf_mlir.codegen.cuda.passes import plan_passes, registers
-from aicf_mlir.codegen.cuda.rows import WARP, RowSchedule, RowWriter, early
-from aicf_mlir.codegen.cuda.rows import schedule as of_rows
+from aicf_mlir.codegen.cuda.row_schedules import WARP, RowSchedule, early
+from aicf_mlir.codegen.cuda.row_schedules import schedule as of_rows
+from aicf_mlir.codegen.cuda.rows import RowWriter
 from aicf_mlir.codegen.cuda.text import ReductionText, Scope, Text, reduction
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.kernels.column_sums import Together, together

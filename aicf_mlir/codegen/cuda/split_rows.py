@@ -9,8 +9,9 @@ from __future__ import annotations
 from aicf_mlir.codegen.cuda.access import Coordinates, signature
 from aicf_mlir.codegen.cuda.columns import places, reductions
 from aicf_mlir.codegen.cuda.passes import Walk
-from aicf_mlir.codegen.cuda.rows import THREADS, WARP, RowSchedule, RowWriter
-from aicf_mlir.codegen.cuda.rows import schedule as whole_rows
+from aicf_mlir.codegen.cuda.row_schedules import THREADS, WARP, RowSchedule
+from aicf_mlir.codegen.cuda.row_schedules import schedule as whole_rows
+from aicf_mlir.codegen.cuda.rows import RowWriter
 from aicf_mlir.codegen.cuda.text import Text, reduction
 from aicf_mlir.kernels.kernel import Code, Kernel, Phase
 

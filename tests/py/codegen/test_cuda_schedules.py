@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from cuda_on_host import HostKernels
 from generated_cases import GeneratedCase, dense, difference, make, view
-from generated_models import model_kernel
+from generated_models import SIDE_BY_SIDE, columns_as_rows, model_kernel
 
 from aicf_mlir.codegen import nvrtc
-from aicf_mlir.codegen.cuda import generate, maps, rows
+from aicf_mlir.codegen.cuda import generate, maps, row_schedules, rows
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.cuda.rows_and_columns import WalkSchedule, code
 from aicf_mlir.ir import formula as F
@@ -62,7 +62,7 @@ def walks() -> Iterator[Scheduled]:
             kernel = maker(shape)
             case = make(f"{label} {shape}", kernel, np.random.default_rng(shape[0]))
             both = together(kernel)
-            plan = replace(rows.schedule(both.rows), read_once=False)
+            plan = replace(row_schedules.schedule(both.rows), read_once=False)
             for lanes, groups, blocks, ahead, keep in (
                 (32, 1, 3, False, False),
                 (32, 4, 2, True, False),
@@ -78,7 +78,7 @@ def singles() -> Iterator[Scheduled]:
     for element in ("f32", "bf16"):
         for name in ("layer_norm", "softmax"):
             case = make(name, model_kernel(name, element, 37, 768), np.random.default_rng(1))
-            plan = rows.schedule(case.kernel)
+            plan = row_schedules.schedule(case.kernel)
             for lanes, block, once in ((32, 32, False), (32, 256, True), (64, 128, True), (256, 128, False)):
                 chunks = -(-plan.vectors // lanes)
                 chosen = replace(plan, lanes=lanes, chunks=chunks, block=block, read_once=once)
@@ -91,7 +91,25 @@ def singles() -> Iterator[Scheduled]:
                 yield Scheduled(case, finished(maps.code(case.kernel, chosen)))
 
 
-@pytest.mark.parametrize("source", [walks, singles])
+def side_by_side() -> Iterator[Scheduled]:
+    for element in ("f32", "bf16"):
+        for count, length in SIDE_BY_SIDE:
+            kernel = columns_as_rows(element, count, length)
+            case = make(f"{count} columns of {length}", kernel, np.random.default_rng(length))
+            plan = row_schedules.beside(kernel, row_schedules.schedule(kernel))
+            assert plan is not None
+            yield Scheduled(case, finished(rows.code(kernel, plan)))
+            for lanes, held in ((1, False), (4, True), (8, False), (16, True)):
+                chosen = replace(plan, lanes=lanes, chunks=-(-plan.vectors // lanes) if held else 0)
+                yield Scheduled(case, finished(rows.code(kernel, chosen)))
+
+
+def test_rows_that_lie_one_after_the_other_are_not_side_by_side() -> None:
+    kernel = model_kernel("softmax", "f32", 37, 768)
+    assert row_schedules.beside(kernel, row_schedules.schedule(kernel)) is None
+
+
+@pytest.mark.parametrize("source", [walks, singles, side_by_side])
 def test_every_schedule_is_what_numpy_computes(source: object, tmp_path: Path) -> None:
     assert callable(source)
     found: list[Scheduled] = list(source())  # pyright: ignore[reportUnknownArgumentType]
@@ -168,7 +186,7 @@ def test_a_division_of_a_row_is_right_for_every_divisor(tmp_path: Path) -> None:
     full, by_row = dense("f32", *x.shape), Tensor("f32", x.shape, (1, 0))
     body = F.trace(["f32", "f32"], lambda a, b: [a / b, F.row_max(a)])
     kernel = Kernel("rowwise", "sm_90", body, x.shape, 1, (full, by_row), (full, dense("f32", len(y))))
-    made = finished(rows.code(kernel, rows.schedule(kernel)))
+    made = finished(rows.code(kernel, row_schedules.schedule(kernel)))
     assert "shared_quotient" in made.source
     case = make("quotients", kernel, np.random.default_rng(0), [x.reshape(-1), y])
     got = HostKernels([kernel], tmp_path).run(case)[0].reshape(x.shape)

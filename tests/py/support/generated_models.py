@@ -102,6 +102,23 @@ def model_kernel(name: str, element: str, rows: int, columns: int, target: str =
     return Kernel(kind, target, rounded, shape, reduced, operands, results)
 
 
+def columns_as_rows(element: str, count: int, length: int, target: str = "sm_90") -> Kernel:
+    """Rows whose elements are columns of three matrices: their softmax, a sum of what follows it, and one of another tensor."""
+    shape = (3, count, length)
+    by_column = Tensor(element, shape, (count * length, 1, count))
+    plain, each = Tensor("f32", shape, (count * length, 1, count)), Tensor("f32", shape, (0, 1, 0))
+
+    def body(x: F.Scalar, w: F.Scalar, b: F.Scalar) -> list[F.Scalar]:
+        e = F.exp(x - F.row_max(x))
+        return [e / F.row_sum(e) * b, F.row_sum(e * w) * (1.0 / length), F.row_sum(w) * (1.0 / length)]
+
+    operands, one = (by_column, plain, each), dense("f32", 3, count)
+    rounded = written(F.trace(["f32"] * 3, body), [t.element for t in operands], [element, "f32", "f32"])
+    return Kernel("rowwise", target, rounded, shape, 1, operands, (by_column, one, one))
+
+
+SIDE_BY_SIDE = ((37, 50), (64, 7), (20, 2), (16, 300), (100, 3000))
+"""Such columns, and their elements."""
 MODEL = (
     *("layer_norm", "layer_norm_dx", "layer_norm_dw", "layer_norm_gradients"),
     *("softmax", "gelu", "square_sum"),
@@ -133,3 +150,7 @@ def model_cases(
                 rng = np.random.default_rng((rows, columns))
                 kernel = model_kernel(name, element, rows, columns, target)
                 yield make(f"{name} {element} {rows}x{columns}", kernel, rng)
+    for element in elements:
+        for count, length in SIDE_BY_SIDE:
+            kernel = columns_as_rows(element, count, length, target)
+            yield make(f"columns {element} {count}x{length}", kernel, np.random.default_rng((count, length)))

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from chain_cases import mixed, trained, with_tanh
 from generated_cases import random_kernel
+from generated_models import columns_as_rows
 from segment_cases import kernels as segment_kernels
 from segment_cases import row_kernels
 
@@ -44,6 +45,7 @@ def sampled(target: str) -> Iterator[tuple[str, Kernel]]:
         yield from (
             (f"chain {number} {element}", chain) for number, chain in enumerate(chains) if not reason(chain)
         )
+    yield "columns as rows", columns_as_rows("bf16", 64, 7, target)
     yield from ((f"segments {name}", kernel) for name, kernel in segment_kernels(target))
     yield from ((f"rows of segments {name}", kernel) for name, kernel in row_kernels(target))
     module = parse_module(STEP.read_text())

@@ -64,7 +64,30 @@ def _whole(cluster: Cluster, member: LoopMember) -> Fit | str:
             access.layout is None or not is_repeated(access.layout, domain, reduced, kind)
         ):
             return "it reads what the other reduces to, but not once for each of its rows or columns"
+    if kind == "rowwise" and walks_apart(members, made):
+        return "its neighbours in memory are in other rows than those of the other"
     return [*members, made], False
+
+
+def walks_apart(members: Sequence[LoopMember], member: LoopMember) -> bool:
+    """True if `member` and the others that walk its domain would be read and written along different dimensions.
+
+    One of them would then move whole lines of memory for single elements.
+    """
+    others = set[int]().union(*(along(each) for each in members if each.domain == member.domain))
+    own = along(member)
+    return bool(own) and bool(others) and own.isdisjoint(others)
+
+
+def along(member: LoopMember) -> set[int]:
+    """The dimensions along which neighbours lie in tensors that are as large as the domain."""
+    long = [dim for dim, size in enumerate(member.domain) if size != 1]
+    found = set[int]() if all(member.narrow) else set(long[-1:])
+    for access in member.operands:
+        layout = access.layout
+        if layout is not None and layout.shape == member.domain and all(layout.strides[dim] for dim in long):
+            found.update(dim for dim in long if layout.strides[dim] == 1)
+    return found
 
 
 def _narrow(cluster: Cluster, member: LoopMember) -> Fit | str:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 def test_graphs_are_judged_by_their_nodes_functions_and_paths(tmp_path: Path) -> None:
     program = tmp_path / "graph_match"
     sources = [ROOT / "tests/cpp/graph_match.cpp", ROOT / "csrc/runtime/graph_match.cpp"]
-    command = ["c++", "-std=c++17", "-O1", f"-I{ROOT / 'csrc'}", "-o", program, *sources]
+    command = ["c++", "-std=c++17", f"-I{ROOT / 'csrc'}", "-o", program, *sources]
     children.run(command, check=True)
     done = children.run([program])
     expected = (0, "every graph was judged as it should be\n")
@@ -83,7 +83,6 @@ def paths_to(nodes: list[CapturedNode]) -> list[set[int]]:
 
 
 @pytest.mark.parametrize("name", STEPS)
-@pytest.mark.sample(2)
 def test_every_node_is_of_a_launch_and_waits_for_what_the_plan_says(name: str, device: str) -> None:
     step = STEPS[name](device)
     with pytest.raises(StateError, match="nothing is captured"):

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -238,13 +239,18 @@ HOMONYMS = {"alpha", "eps", "lambd", "momentum", "sum"}
 """Words that torch has for arguments of other functions too."""
 
 
+@cache
+def names_of_optimizers() -> set[str]:
+    """Hyperparameters, states and flags."""
+    states = {state for rule in optimizers.RULES for state in rule.complete().states}
+    return {*optimizers.HOST_SCALARS, *optimizers.SWITCHES, *states} - HOMONYMS
+
+
 def known_of_optimizers(module: str) -> set[str]:
     """The hyperparameters, states and flags that a module names, and the kinds that it tells apart."""
-    names = {
-        *optimizers.HOST_SCALARS,
-        *optimizers.SWITCHES,
-        *(state for rule in optimizers.RULES for state in rule.complete().states),
-    } - HOMONYMS
+    names = names_of_optimizers()
+    if not any(name in module for name in (*names, *(rule.__name__ for rule in optimizers.RULES))):
+        return set()
     tree = ast.parse(module)
     classes = {
         alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names

@@ -1,9 +1,9 @@
 """Shared test set-up: tests marked `gpu` need a CUDA device, those marked `nvrtc` that
 library, and are skipped where there is none.
 
-A usual run has some of the cases of the tests that are marked `sample`, a third of `seeds(60)`, and verifies whole modules
-after each pass in every fourth test; `--campaign` has them all, and more of what is drawn by chance. Tests that are asked for
-by name have all their cases.
+A usual run has of each test function as many cases, and as much of `some(LIST)`, as its budget allows (`support/costs.py`),
+and verifies whole modules after each pass in every sixteenth test; `--campaign` has them all, tests marked `campaign`, and more
+of what is drawn by chance. Tests that are asked for by name have all their cases. `--measure-costs` writes what they cost.
 `--programs N`, `--gradients N`, `--mutants N` and `--seed S` set how many random programs, programs with nested gradients,
 mutated texts and plans run and where their seeds start; `--opinfo-samples N` how many samples of each op of torch train;
 `--user-models` trains every model that users write, not some of each theme;
@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from zlib import crc32
 
+import costs
 import pytest
 import torch
 
@@ -35,11 +36,11 @@ from aicf_mlir.ir.verify import Verifier
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("random programs")
-    group.addoption("--programs", type=int, help="how many random programs to run (20, in a campaign 300)")
+    group.addoption("--programs", type=int, help="how many random programs to run (8, in a campaign 300)")
     group.addoption(
-        "--gradients", type=int, help="how many with nested gradients, a fifth with vmap (1, 1000)"
+        "--gradients", type=int, help="how many with nested gradients, a fifth with vmap (2, 1000)"
     )
-    group.addoption("--mutants", type=int, help="how many mutated texts and plans to try (40, 200)")
+    group.addoption("--mutants", type=int, help="how many mutated texts and plans to try (16, 200)")
     group.addoption("--seed", type=int, default=0, help="seed of the first of them (0)")
     parser.addoption(
         "--opinfo-samples", type=int, default=0, help="samples of every op of torch, not one of some ops (0)"
@@ -48,21 +49,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--coverage-dir", help="a folder of models to replay (two cases made for the test)")
     parser.addoption("--coverage-device", default="cpu", help="where they are trained (cpu)")
     parser.addoption("--install", action="store_true", help="install into a fresh environment (minutes)")
-    parser.addoption("--kills", type=int, default=10, help="how often a training process is killed (10)")
+    parser.addoption("--kills", type=int, help="how often a training process is killed (3, 10)")
     parser.addoption("--calls", type=int, default=400, help="how many calls eight threads make (400)")
     parser.addoption("--signals", type=int, default=20, help="how often each call is interrupted (20)")
-    parser.addoption("--lives", type=int, help="how many random sequences of calls are mirrored (2, 12)")
+    parser.addoption("--lives", type=int, help="how many random sequences of calls are mirrored (1, 12)")
     parser.addoption(
-        "--campaign", action="store_true", help="every case of the tests that are marked as samples, and more"
+        "--campaign", action="store_true", help="every case of the tests, and more of what is drawn"
+    )
+    parser.addoption(
+        "--measure-costs", action="store_true", help="a campaign that writes costs.tsv (with -n 0)"
     )
 
 
-COUNTS = {"programs": (20, 300), "mutants": (40, 200), "lives": (2, 12), "gradients": (1, 1000)}
+COUNTS = {
+    "programs": (8, 300),
+    "mutants": (16, 200),
+    "lives": (1, 12),
+    "gradients": (2, 1000),
+    "kills": (3, 10),
+}
 """How many there are where nobody says: usually, and in a campaign."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--measure-costs"):
+        config.option.campaign = True
+        config.pluginmanager.register(costs.Measuring())
     campaign = bool(config.getoption("--campaign"))
+    config.option.counts_given = any(config.getoption(name) is not None for name in COUNTS)
     for name, counts in COUNTS.items():
         if config.getoption(name) is None:
             setattr(config.option, name, counts[campaign])
@@ -73,7 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA device and a build with CUDA")
     config.addinivalue_line("markers", "nvrtc: compiles for a GPU, and needs none")
     config.addinivalue_line("markers", "install: builds and installs the package, with --install only")
-    config.addinivalue_line("markers", "sample(n): n of its cases run, and all of them with --campaign")
+    config.addinivalue_line("markers", "campaign: runs with --campaign only: another test shows its faults")
     for name, title, _ in _C.libraries():
         config.addinivalue_line("markers", f"{name}: runs a kernel of {title} on a CUDA device")
 
@@ -107,7 +121,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
-    left_out = set(beyond_samples(config, items))
+    left_out = set() if is_asked_for(config) else set(costs.beyond_budget(items, costs.read()))
     if not config.getoption("--install"):
         left_out |= {item for item in items if item.get_closest_marker("install")}
     if left_out:
@@ -116,9 +130,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_asked_for(config: pytest.Config) -> bool:
-    """Whether a campaign runs, or tests that are named: nothing is left out of them."""
+    """Whether a campaign runs, or tests that are named or counted: nothing is left out of them."""
     return bool(
         config.getoption("--campaign")
+        or config.getoption("counts_given")
         or config.getoption("keyword")
         or any("::" in argument for argument in config.args)
     )
@@ -126,8 +141,8 @@ def is_asked_for(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Verify all of a module after each pass, not only what has changed: in a usual run in every fourth test."""
-    Verifier.WHOLE = is_asked_for(item.config) or crc32(item.nodeid.encode()) % 4 == 0
+    """Verify all of a module after each pass, not only what has changed: in a usual run in every sixteenth test."""
+    Verifier.WHOLE = is_asked_for(item.config) or crc32(item.nodeid.encode()) % 16 == 0
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -156,28 +171,11 @@ def keep_what_is_left() -> None:
     gc.freeze()
 
 
-def beyond_samples(config: pytest.Config, items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """The cases that a usual run leaves out: of a test that is a sample all but some, which spread over its cases.
-
-    Who asks for tests by name, or for a campaign, gets all of them.
-    """
-    if is_asked_for(config):
-        return
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("sample") and not item.get_closest_marker("skip"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for own in cases.values():
-        marker = own[0].get_closest_marker("sample")
-        wanted = min(int(marker.args[0]) if marker else len(own), len(own))
-        kept = {round(i * (len(own) - 1) / max(wanted - 1, 1)) for i in range(wanted)}
-        yield from (item for number, item in enumerate(own) if number not in kept)
-
-
 @pytest.fixture
-def seeds(pytestconfig: pytest.Config) -> Callable[[int], range]:
-    """`range(n)` for what is drawn by chance in one test; a third of it in a usual run."""
-    return lambda n: range(n if is_asked_for(pytestconfig) else n // 3)
+def some(request: pytest.FixtureRequest) -> costs.Some:
+    """The items of a sequence for which the test has time: in a usual run as the costs say, from the first to the last."""
+    cost = None if is_asked_for(request.config) else costs.read().get(costs.function_of(request.node))
+    return lambda items: costs.some(items, cost)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -99,7 +99,6 @@ def test_rows_that_are_not_there_multiply_nothing_on_either_side() -> None:
 
 
 @pytest.mark.nvrtc
-@pytest.mark.sample(8)
 @pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.name)
 def test_a_chain_compiles_without_spills(chain: Chain) -> None:
     made = generate(chain.kernel)

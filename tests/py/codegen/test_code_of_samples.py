@@ -74,7 +74,6 @@ def function_of(samples: Sequence[tuple[Sample, str]], across: bool) -> tuple[Mo
 
 
 @pytest.mark.parametrize("name", OPS)
-@pytest.mark.sample(8)
 def test_code_is_what_the_op_means(name: str, device: str) -> None:
     for across in (False, True):
         if across and not any("x" in text[:-4] for sample, _ in OPS[name] for text in sample.operands):

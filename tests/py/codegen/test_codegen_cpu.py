@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bodies import check, kernel_of, random_values, tensor
+from costs import Some
 from native_code import NUMPY, Loaded, placed
 
 from aicf_mlir.codegen.llvm import generate
@@ -41,7 +42,6 @@ def test_a_map_of_any_size(size: int) -> None:
         ((3, 0, 4), (0, 4, 1), (0, 4, 1), (0, 4, 1)),
     ],
 )
-@pytest.mark.sample(26)
 def test_a_map_of_any_layout(element: str, shape: Any, left: Any, right: Any, result: Any) -> None:
     operands = [tensor(element, *shape, strides=left), tensor(element, *shape, strides=right)]
     check(kernel_of("map", chain, operands, [tensor(element, *shape, strides=result)]))
@@ -215,8 +215,7 @@ def mixed(x: Any, y: Any) -> Any:
 
 
 @pytest.mark.parametrize("size", [1000, 100])
-@pytest.mark.sample(1)
-def test_the_same_bits_and_no_symbols_on_any_processor(size: int) -> None:
+def test_the_same_bits_and_no_symbols_on_any_processor(size: int, some: Some) -> None:
     one, half = tensor("f32", 7, size), tensor("bf16", 7, size)
     kernels = [
         kernel_of("map", mixed, [one, half], [one, half, tensor("i32", 7, size), tensor("f16", 7, size)]),
@@ -226,7 +225,7 @@ def test_the_same_bits_and_no_symbols_on_any_processor(size: int) -> None:
             "colwise", lambda x: (f.row_sum(x), f.row_max(x)), [one], [tensor("f32", size)] * 2, reduced=1
         ),
     ]
-    for kernel in kernels:
+    for kernel in some(kernels):
         values = [random_values(t.element, t.shape, n) * 1000 for n, t in enumerate(kernel.operands)]
         values = [v.astype(NUMPY[t.element]) for v, t in zip(values, kernel.operands, strict=True)]
         outcomes: list[list[bytes]] = []

@@ -105,7 +105,6 @@ def test_of_nothing(shape: tuple[int, int], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(6, 8), (300, 132), (2, 70, 3, 33), (1, 64), (7, 1), (3, 20_000)])
-@pytest.mark.sample(2)
 def test_as_cuda_on_the_host(shape: tuple[int, ...], tmp_path: Path) -> None:
     case = make("columns too", replace(columns_too(*shape), target="sm_90"), np.random.default_rng(1))
     got = HostKernels([case.kernel], tmp_path).run(case)

@@ -24,7 +24,6 @@ from aicf_mlir.tools.aicf_run import main as aicf_run
 
 
 @pytest.mark.parametrize("block", range(4))
-@pytest.mark.sample(3)
 def test_random_products_and_epilogues(
     block: int, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,7 +97,6 @@ def read_late(program: ProgramOp, wanted: Callable[[int], list[int]]) -> Iterato
 
 
 @pytest.mark.parametrize("name", PLANS)
-@pytest.mark.sample(3)
 def test_what_is_prefetched_is_written_by_then(name: str) -> None:
     program = PLANS[name]()
     chosen = [ahead_of(launch) for launch in program.launches]

@@ -95,7 +95,6 @@ CONTRACTED = ("-O2", "-march=native", "-ffp-contract=fast")
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("stored", ["f32", "f16", "bf16"])
-@pytest.mark.sample(2)
 def test_the_code_for_a_gpu_gives_the_bits_of_the_code_for_a_cpu(
     law: str, stored: str, tmp_path: Path
 ) -> None:

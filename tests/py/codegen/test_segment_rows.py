@@ -33,7 +33,6 @@ def wrong(case: GeneratedCase, found: list[Array]) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("name", CPU)
-@pytest.mark.sample(3)
 def test_on_the_cpu(name: str) -> None:
     kernel = CPU[name]
     case = case_of(name, kernel)
@@ -59,7 +58,6 @@ def host_kernels(tmp_path_factory: pytest.TempPathFactory) -> HostKernels:
 
 
 @pytest.mark.parametrize("name", CUDA)
-@pytest.mark.sample(4)
 def test_cuda_on_the_host(name: str, host: HostKernels) -> None:
     kernel = CUDA[name]
     case = case_of(name, kernel)

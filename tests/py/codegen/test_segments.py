@@ -22,7 +22,6 @@ CUDA = dict(kernels())
 
 
 @pytest.mark.parametrize("name", CPU)
-@pytest.mark.sample(3)
 def test_on_the_cpu_a_segment_has_the_bits_that_it_has_alone(name: str) -> None:
     kernel = CPU[name]
     case = case_of(name, kernel)
@@ -46,7 +45,6 @@ def host_kernels(tmp_path_factory: pytest.TempPathFactory) -> HostKernels:
 
 
 @pytest.mark.parametrize("name", CUDA)
-@pytest.mark.sample(4)
 def test_cuda_on_the_host_gives_a_segment_the_bits_that_it_has_alone(name: str, host: HostKernels) -> None:
     kernel = CUDA[name]
     case = case_of(name, kernel)

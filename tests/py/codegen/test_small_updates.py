@@ -103,7 +103,6 @@ def test_two_launches_a_layer(layers: int) -> None:
 @pytest.mark.parametrize("precision", [None, "bf16"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("widths", [(32, 48, 16), (33, 17, 5)])
-@pytest.mark.sample(2)
 def test_computes_what_separate_launches_do(
     name: str, precision: str | None, widths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,6 @@ def test_every_row_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(2)
 def test_the_op_is_refused_with_its_advice(name: str) -> None:
     with pytest.raises(TraceError) as refused:
         trace(applied(name, advised=False), loss, BATCH)
@@ -44,7 +43,6 @@ def test_the_op_is_refused_with_its_advice(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(5)
 def test_what_is_advised_says_the_same_and_compiles(name: str) -> None:
     expected, gradient = trained_in_torch(applied(name, advised=False))
     torch.testing.assert_close(trained_in_torch(applied(name, advised=True)), (expected, gradient))

@@ -112,7 +112,6 @@ def loss(model: Any, batch: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(2)
 def test_trains_as_torch(name: str) -> None:
     torch.manual_seed(1)
     attend, groups = CASES[name]
@@ -120,7 +119,6 @@ def test_trains_as_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.sample(2)
 def test_half_precision_has_scores_in_float32(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     model = Attention(lambda q, k, v, b: sdpa(q, k, v, is_causal=True)).to(dtype)
@@ -174,7 +172,6 @@ class Relative(nn.Module):
         return self.attention(batch)
 
 
-@pytest.mark.sample(1)
 def test_a_language_model_trains_as_torch() -> None:
     torch.manual_seed(1)
 
@@ -185,7 +182,6 @@ def test_a_language_model_trains_as_torch() -> None:
     assert_trains(Rotary(), next_token, {"ids": batch()["ids"]})
 
 
-@pytest.mark.sample(2)
 def test_a_learned_bias_of_positions_trains_as_torch() -> None:
     torch.manual_seed(1)
     assert_trains(Relative(), loss, {"x": batch()["x"]})
@@ -222,7 +218,6 @@ MULTIHEAD: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", MULTIHEAD)
-@pytest.mark.sample(1)
 def test_multihead_attention_trains_as_torch(name: str) -> None:
     torch.manual_seed(1)
     layer = nn.MultiheadAttention(SIZE, 2, batch_first=True)
@@ -230,7 +225,6 @@ def test_multihead_attention_trains_as_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("first", [False, True])
-@pytest.mark.sample(1)
 def test_an_encoder_trains_as_torch(first: bool) -> None:
     torch.manual_seed(1)
     layer = nn.TransformerEncoderLayer(SIZE, 2, 16, dropout=0.0, batch_first=True, norm_first=first)
@@ -241,7 +235,6 @@ def test_an_encoder_trains_as_torch(first: bool) -> None:
     assert_trains(model, loss, batch(), tolerance=1e-4)
 
 
-@pytest.mark.sample(1)
 def test_a_decoder_trains_as_torch() -> None:
     torch.manual_seed(1)
     layer = nn.TransformerDecoderLayer(SIZE, 2, 16, dropout=0.0, batch_first=True)

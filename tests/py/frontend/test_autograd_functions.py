@@ -15,7 +15,6 @@ from torch.autograd import Function, grad
 from aicf_mlir import TraceError, compile_step, compile_train_step, trace
 
 
-@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_step_is_torchs(name: str, kind: str) -> None:
@@ -23,7 +22,6 @@ def test_a_step_is_torchs(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.sample(4)
 def test_several_steps_are_torchs(name: str) -> None:
     model, batch = Writer(FUNCTIONS[name], torch.float32), batch_of(torch.float32)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -45,7 +43,6 @@ def differentiated_again(body: Body) -> Body:
     return penalised
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS[:2])
 @pytest.mark.parametrize(
     "name", [name for name in FUNCTIONS if name not in ("once", "in a reentrant checkpoint")]
@@ -67,7 +64,6 @@ def test_a_backward_that_is_differentiable_once_is_refused_as_in_torch(kind: str
 
 
 @pytest.mark.parametrize("name", ["straight through", "sparsemax", "in a reentrant checkpoint"])
-@pytest.mark.sample(2)
 def test_replays_and_micro_batches_are_torchs(name: str) -> None:
     model, batch = Writer(FUNCTIONS[name], torch.float32), batch_of(torch.float32)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
@@ -82,7 +78,6 @@ def test_replays_and_micro_batches_are_torchs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["decorated", "under autocast", "saved", "sparsemax"])
-@pytest.mark.sample(2)
 def test_backward_computes_outside_of_autocast(name: str) -> None:
     """As the backward of the step does: in torch a cast of the user's in it is its own affair."""
     model, batch = Writer(FUNCTIONS[name], torch.float32), batch_of(torch.float32)

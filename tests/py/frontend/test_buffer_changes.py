@@ -50,7 +50,6 @@ REFUSED: dict[str, tuple[Change, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", FOLLOWED)
-@pytest.mark.sample(1)
 def test_live_changes_are_followed(name: str) -> None:
     ours, theirs = Compiled(model(), "cpu"), model()
     optimizer = sgd(theirs)
@@ -68,7 +67,6 @@ def test_live_changes_are_followed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.sample(1)
 def test_live_changes_are_refused_and_recompiled(name: str) -> None:
     change, error, message = REFUSED[name]
     ours = Compiled(model(), "cpu")
@@ -148,7 +146,6 @@ REFUSED_BODIES: dict[str, tuple[Body, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED_BODIES)
-@pytest.mark.sample(7)
 def test_refused_updates(name: str) -> None:
     body, message = REFUSED_BODIES[name]
     module = Net(body)

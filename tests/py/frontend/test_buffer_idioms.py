@@ -117,7 +117,6 @@ IDIOMS: dict[str, Body] = {
 
 
 @pytest.mark.parametrize("name", IDIOMS)
-@pytest.mark.sample(2)
 def test_is_what_torch_does(name: str, device: str) -> None:
     ours = Net(IDIOMS[name]).to(device)
     theirs = copy.deepcopy(ours)

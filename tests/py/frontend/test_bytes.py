@@ -44,7 +44,6 @@ USES: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", USES)
-@pytest.mark.sample(3)
 def test_bytes_train_as_torch(name: str) -> None:
     assert_op_trains(USES[name], batch(), torch.float32)
 

@@ -106,7 +106,6 @@ def trained(loss: Callable[[nn.Module, Batch], Tensor], is_body: bool) -> None:
 @pytest.mark.parametrize("is_body", [False, True], ids=["step", "body"])
 @pytest.mark.parametrize("name", READS)
 @pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: handler.__name__)
-@pytest.mark.sample(12)
 def test_a_handler_does_not_decide_what_is_compiled(
     handler: Callable[..., Any], name: str, is_body: bool
 ) -> None:

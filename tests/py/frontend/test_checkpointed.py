@@ -37,7 +37,6 @@ def loss_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("body", [False, True])
-@pytest.mark.sample(1)
 def test_statistics_follow_as_in_torch(body: bool, reentrant: bool) -> None:
     ours = Net(reentrant)
     theirs = copy.deepcopy(ours)
@@ -99,7 +98,6 @@ class Writes(nn.Module):
 @pytest.mark.parametrize(
     "where", ["first", "last", "before a sum", "behind a draw", "norm", "detached", "beside what is kept"]
 )
-@pytest.mark.sample(5)
 def test_what_is_written_is_as_in_torch_or_refused(where: str, reentrant: bool) -> None:
     """Torch's second call ends at the last value that a gradient needs, unless it is reentrant, and repeats draws."""
     ours = Writes(where, reentrant)

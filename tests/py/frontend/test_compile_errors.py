@@ -104,7 +104,6 @@ def test_a_model_without_values() -> None:
 
 
 @pytest.mark.parametrize("name", BAD_COMPILES)
-@pytest.mark.sample(6)
 def test_compile_refuses(name: str) -> None:
     call, error, message = BAD_COMPILES[name]
     model, control = mlp(8, 17, 8), mlp(8, 17, 8)

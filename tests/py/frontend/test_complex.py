@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from costs import Some
 from test_fourier import Function, expect_torchs, of_complex
 from torch import nn
 
@@ -63,9 +64,8 @@ def rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("part", range(4))
-@pytest.mark.sample(1)
-def test_functions_are_torchs(part: int) -> None:
-    names = sorted(FUNCTIONS)[part::4]
+def test_functions_are_torchs(part: int, some: Some) -> None:
+    names = some(sorted(FUNCTIONS)[part::4])
     expect_torchs({name: FUNCTIONS[name] for name in names}, torch.randn(3, 4, dtype=D), 1e-12)
 
 
@@ -122,7 +122,6 @@ def expect_close(ours: Any, torchs: Any) -> None:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.sample(2)
 def test_parameters_and_states_stay_complex_and_are_torchs(name: str) -> None:
     model, batch = Operator(), batch_of()
     other = copy.deepcopy(model)
@@ -186,7 +185,6 @@ def own_gradient(model: Operator, batch: Batch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("loss_fn", [inner_gradient, own_gradient])
-@pytest.mark.sample(1)
 def test_gradients_inside_a_step_are_torchs(loss_fn: Any) -> None:
     model, batch = Operator(), batch_of()
     other = copy.deepcopy(model)

@@ -84,7 +84,6 @@ def batch_on(device: str) -> Batch:
 
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.sample(4)
 def test_results_and_products_are_of_torchs_types(name: str, precision: str, device: str) -> None:
     function, model, batch = FUNCTIONS[name], Parts().to(device), batch_on(device)
     expected = TYPES[precision]
@@ -163,7 +162,6 @@ VIEWS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", VIEWS)
-@pytest.mark.sample(4)
 def test_views_are_taken_apart(name: str) -> None:
     function, x = VIEWS[name], torch.linspace(-1, 1, 36).reshape(2, 6, 3)
     layer = nn.Linear(3, 6)

@@ -61,18 +61,15 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.sample(3)
 def test_layer(name: str) -> None:
     assert_layer_trains(*LAYERS[name])
 
 
 @pytest.mark.parametrize("name", ["padding", "depthwise", "transposed", "groups"])
-@pytest.mark.sample(2)
 def test_layer_in_f32(name: str) -> None:
     assert_layer_trains(*LAYERS[name], torch.float32)
 
 
-@pytest.mark.sample(3)
 def test_any_arguments(program_seed: int) -> None:
     draw = Draw(program_seed)
     kernel, stride, dilation = draw.each(1, 2, 3, 3, 5), draw.each(1, 1, 2, 3), draw.each(1, 1, 2)
@@ -120,7 +117,6 @@ def pictures(seed: int = 0, count: int = 4) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("options", [{}, {"precision": "bf16"}], ids=["f32", "bf16"])
-@pytest.mark.sample(1)
 def test_a_network_agrees_with_its_interpreter_and_torch(options: dict[str, Any]) -> None:
     torch.manual_seed(1)
     model = Network()

@@ -149,7 +149,6 @@ BODIES: dict[str, Body] = {
 
 @pytest.mark.parametrize("kind", KINDS[:2])
 @pytest.mark.parametrize("name", BODIES)
-@pytest.mark.sample(3)
 def test_a_step_is_torchs(name: str, kind: str) -> None:
     assert_as_torch(BODIES[name], kind)
 
@@ -192,7 +191,6 @@ TRANSFORMED: dict[str, Callable[[Op, Any, Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMED)
-@pytest.mark.sample(1)
 def test_transforms_of_an_op_are_those_of_its_formula(name: str) -> None:
     """Torch has none of an op whose backward is registered."""
 

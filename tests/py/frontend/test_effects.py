@@ -70,7 +70,6 @@ EFFECTS: dict[str, Body] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", EFFECTS)
-@pytest.mark.sample(5)
 def test_a_buffer_is_updated(name: str, kind: str) -> None:
     assert_as_torch(EFFECTS[name], kind)
 

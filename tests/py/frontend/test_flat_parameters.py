@@ -66,7 +66,6 @@ def step_of(model: nn.Module) -> Any:
 
 @pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU])
-@pytest.mark.sample(1)
 def test_train_as_whole_ones_do(layer: Callable[..., nn.Module], padding: int) -> None:
     whole, parts = tagger(layer), tagger(layer)
     flatten(parts, padding)
@@ -112,7 +111,6 @@ LOOKS: dict[str, Callable[[nn.Module, torch.Tensor], object]] = {
 
 
 @pytest.mark.parametrize("name", LOOKS)
-@pytest.mark.sample(2)
 def test_what_else_looks_at_their_memory_refuses_them(name: str) -> None:
     model = tagger(nn.GRU)
     flat = flatten(model)

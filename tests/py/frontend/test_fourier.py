@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from costs import Some
 from torch import fft, nn
 
 from aicf_mlir import compile_train_step
@@ -97,9 +98,8 @@ ALL: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("part", range(3))
-@pytest.mark.sample(1)
-def test_all_functions_are_torchs(part: int) -> None:
-    names = sorted(ALL)[part::3]
+def test_all_functions_are_torchs(part: int, some: Some) -> None:
+    names = some(sorted(ALL)[part::3])
     expect_torchs({name: ALL[name] for name in names}, torch.randn(3, 4, 6, dtype=torch.float64), 1e-13)
 
 
@@ -121,11 +121,11 @@ def of_length(length: int) -> dict[str, Function]:
     }
 
 
-def test_long_transforms_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_transforms_are_taken_apart(monkeypatch: pytest.MonkeyPatch, some: Some) -> None:
     monkeypatch.setattr(fourier, "DIRECT", 4)
     lengths = (7, 15, 24)  # as if they were long: one factor, two, and three
     functions = {name: f for length in lengths for name, f in of_length(length).items()}
-    expect_torchs(functions, torch.randn(2, 24, dtype=torch.float64), 1e-13)
+    expect_torchs(dict(some([*functions.items()])), torch.randn(2, 24, dtype=torch.float64), 1e-13)
 
 
 def test_a_length_with_a_large_prime_factor_is_refused() -> None:
@@ -168,5 +168,5 @@ SHORT: dict[str, Function] = {
 }
 
 
-def test_short_time_transforms_are_torchs() -> None:
-    expect_torchs(SHORT, torch.randn(2, 64, dtype=torch.float64), 1e-12)
+def test_short_time_transforms_are_torchs(some: Some) -> None:
+    expect_torchs(dict(some([*SHORT.items()])), torch.randn(2, 64, dtype=torch.float64), 1e-12)

@@ -190,7 +190,6 @@ def mean_of_squares(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
-@pytest.mark.sample(9)
 def test_ops(body: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
     tolerance = 1e-6 if "float()" in inspect.getsource(body) else 1e-11
     assert_agrees(Net(body).double(), mean_of_squares, {"x": X}, tolerance)

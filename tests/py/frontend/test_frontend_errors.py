@@ -161,7 +161,6 @@ MASK = torch.ones(4, dtype=torch.uint8)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.sample(10)
 def test_refused_models(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     body, text, pattern = REFUSED[name]
     message = message_of(lambda: trace(Net(body), None, batch()))

@@ -83,7 +83,6 @@ def every_byte(step: Any) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(3)
 def test_nothing_is_silent(name: str, mode: str) -> None:
     case = CASES[name]
     if mode == "loop" and not case.in_loop:

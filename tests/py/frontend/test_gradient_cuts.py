@@ -166,7 +166,6 @@ BODIES: dict[str, Body] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", BODIES)
-@pytest.mark.sample(3)
 def test_gradients_are_those_of_torch(name: str, kind: str) -> None:
     assert_as_torch(BODIES[name], kind, torch.float64)
 

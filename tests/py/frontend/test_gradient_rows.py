@@ -94,7 +94,6 @@ LOSSES: dict[str, tuple[int, Loss]] = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.sample(1)
 def test_many_rows_are_torchs(name: str) -> None:
     outputs, loss = LOSSES[name]
     torch.manual_seed(0)
@@ -108,7 +107,6 @@ WITH_ROWS = {
 
 
 @pytest.mark.parametrize("name", WITH_ROWS)
-@pytest.mark.sample(1)
 def test_few_rows_taken_together_are_torchs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradient_rows, "FEW", 0)
     torch.manual_seed(0)
@@ -193,7 +191,6 @@ def of_weights(m: Any, b: Batch) -> Tensor:
 
 @pytest.mark.parametrize("loss", [of_inputs, of_weights])
 @pytest.mark.parametrize("name", BETWEEN)
-@pytest.mark.sample(2)
 def test_rows_taken_together_are_those_taken_one_by_one(
     name: str, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,7 +264,6 @@ def test_more_rows_of_a_function_that_draws_are_refused() -> None:
 
 
 @pytest.mark.parametrize("few", [0, 16])
-@pytest.mark.sample(1)
 def test_rows_under_autocast_are_torchs(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to rounding to 16 bits, which torch does in another order."""
     monkeypatch.setattr(gradient_rows, "FEW", few)

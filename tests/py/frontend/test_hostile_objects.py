@@ -162,7 +162,6 @@ def none_called() -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-@pytest.mark.sample(3)
 def test_a_step_holds_hostile_objects(name: str) -> None:
     global held_by_the_module
     slot = Slot(OBJECTS[name])

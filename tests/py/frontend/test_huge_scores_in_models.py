@@ -94,7 +94,6 @@ def shifting(amount: float | None) -> Callable[..., Any]:
 @pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("name", [name for name in CASES if name != "by hand"])
-@pytest.mark.sample(4)
 def test_cases_shifted(name: str, shift: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     amount, dtype, tolerance = SHIFTS[shift]
@@ -104,7 +103,6 @@ def test_cases_shifted(name: str, shift: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
-@pytest.mark.sample(2)
 def test_a_learned_mask_shifted(shift: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table of positions is part of the mask: its gradient is that of the scores."""
     torch.manual_seed(1)
@@ -151,7 +149,6 @@ LAYERS: dict[str, Callable[[torch.dtype], nn.Module]] = {
 @pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.sample(3)
 def test_layers_of_torch(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     model = LAYERS[name](dtype).to(dtype)
@@ -199,7 +196,6 @@ class Parts(nn.Module):
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 @pytest.mark.parametrize(("kind", "which"), NOT_FINITE)
-@pytest.mark.sample(4)
 def test_what_is_not_finite_where_nobody_looks(kind: str, which: str, number: float, form: str) -> None:
     """A weight of 0 times it, as torch has it, in the loss and in each gradient."""
     model = Parts(hidden_last(kind), which, number)

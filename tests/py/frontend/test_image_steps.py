@@ -58,7 +58,6 @@ NORMALIZED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, .
 
 
 @pytest.mark.parametrize("name", NORMALIZED)
-@pytest.mark.sample(1)
 def test_bytes_are_normalised_in_the_step(name: str) -> None:
     normalized, shape = NORMALIZED[name]
     torch.manual_seed(0)
@@ -94,7 +93,6 @@ def laid_out(model: Any, batch: Batch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("loss", [mixed, pasted, pasted_by_chance, laid_out])
-@pytest.mark.sample(1)
 def test_mixtures_and_layouts(loss: Loss) -> None:
     torch.manual_seed(0)
     assert_trains(Network(), loss, floats(), 1e-4)
@@ -140,7 +138,6 @@ def trained(of_torch: bool, compiles: bool, batches: list[Batch]) -> dict[str, t
 
 
 @pytest.mark.parametrize("of_torch", [True, False], ids=["AveragedModel", "by hand"])
-@pytest.mark.sample(1)
 def test_an_average_of_weights_and_statistics_in_a_loop_body(of_torch: bool) -> None:
     torch.manual_seed(1)
     batches = [floats() for _ in range(3)]

@@ -165,7 +165,6 @@ def weighed(model: Any, batch: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(4)
 def test_trains_as_torch(name: str) -> None:
     torch.manual_seed(1)
     assert_trains(Net(CASES[name]), weighed, batch())
@@ -186,7 +185,6 @@ OUTSIDE: dict[str, tuple[Function, str, int]] = {
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-@pytest.mark.sample(5)
 def test_an_index_outside_updates_nothing(name: str) -> None:
     torch.manual_seed(1)
     function, entry, outside = OUTSIDE[name]
@@ -230,7 +228,6 @@ REASONS = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.sample(4)
 def test_what_cannot_be_is_refused_by_name(name: str) -> None:
     with pytest.raises(TraceError, match=REASONS[name]):
         compiled(Net(REFUSED[name]), weighed, batch())

@@ -29,13 +29,11 @@ def model_of(name: str) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(3)
 def test_a_loss_that_takes_gradients_trains_as_in_torch(name: str) -> None:
     assert_trains(model_of(name), CASES[name][1], a_batch(), TOLERANCE)
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(2)
 def test_a_loop_body_that_takes_gradients_trains_as_in_torch(name: str) -> None:
     loss_of, batch = CASES[name][1], a_batch()
 
@@ -249,7 +247,6 @@ def curvature_by_math(model: Any, b: Batch) -> torch.Tensor:
 
 @pytest.mark.parametrize("is_layer", [False, True])
 @pytest.mark.parametrize("loss", [curvature, curvature_by_math])
-@pytest.mark.sample(1)
 def test_attention_is_differentiated_again_as_by_torchs_plain_form(loss: Any, is_layer: bool) -> None:
     """Torch has no second derivative of its fused forms, and refuses the loss that does not ask for the plain one."""
     model, reference = (Attended(is_layer).double() for _ in range(2))
@@ -375,7 +372,6 @@ DRAWS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", DRAWS)
 @pytest.mark.parametrize("randomness", ["different", "same", "error"])
-@pytest.mark.sample(4)
 def test_vmap_draws_as_it_is_asked_to(name: str, randomness: str) -> None:
     def loss(model: Any, b: Batch) -> Any:
         rows = torch.vmap(DRAWS[name], randomness=randomness)(b["z"].repeat(3, 1))

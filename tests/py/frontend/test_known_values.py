@@ -140,7 +140,6 @@ def expect_equal(ours: Net, theirs: Net) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.sample(8)
 def test_it_trains_as_torch_does(name: str) -> None:
     loss = loss_of(MODELS[name])
     (model, optimizer), (other, others) = pair("cpu")
@@ -206,7 +205,6 @@ CHANGES: dict[str, Callable[[Net], object]] = {
 
 
 @pytest.mark.parametrize("how", CHANGES)
-@pytest.mark.sample(3)
 def test_a_change_is_refused_and_recompiled(how: str) -> None:
     loss = loss_of(MODELS["mask"])
     (model, optimizer), (other, others) = pair("cpu")

@@ -59,7 +59,6 @@ def close(when: str, ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tens
 
 @pytest.mark.parametrize("replayed", [False, True], ids=["train_step", "replay"])
 @pytest.mark.parametrize("name", FOLLOWED)
-@pytest.mark.sample(3)
 def test_is_followed(name: str, replayed: bool, device: str) -> None:
     ours, theirs, step = start(FOLLOWED[name], device)
     FOLLOWED[name].change(ours)
@@ -71,7 +70,6 @@ def test_is_followed(name: str, replayed: bool, device: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.sample(3)
 def test_is_refused_and_nothing_changes(name: str, device: str) -> None:
     case = REFUSED[name]
     ours, _, step = start(case, device)

@@ -110,7 +110,6 @@ def test_a_fused_launch_names_what_it_stands_for() -> None:
 
 
 @pytest.mark.parametrize("stage", STAGE_NAMES)
-@pytest.mark.sample(4)
 def test_no_op_of_any_stage_is_without_a_line(stage: str) -> None:
     module = stages()[stage]
     for op in module.walk():
@@ -124,7 +123,6 @@ def test_no_op_of_any_stage_is_without_a_line(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGE_NAMES)
-@pytest.mark.sample(4)
 def test_locations_are_printed_and_read_again(stage: str) -> None:
     text = to_text(stages()[stage], locations=True)
     assert ' loc("head: Linear"("' in text.replace("\n", " ")

@@ -62,7 +62,6 @@ def batch() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", LONG)
-@pytest.mark.sample(3)
 def test_trains_as_torch(name: str) -> None:
     assert_op_trains(LONG[name], batch())
 
@@ -70,7 +69,6 @@ def test_trains_as_torch(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ("sort", "topk of few", "cumsum", "cumprod", "logcumsumexp", "scatter", "amax")
 )
-@pytest.mark.sample(2)
 def test_in_half_precision(name: str) -> None:
     assert_op_trains(LONG[name], batch(), torch.bfloat16)
 
@@ -79,7 +77,6 @@ TWICE = ("sort", "topk", "cumsum", "cumprod", "cummax", "logcumsumexp", "scatter
 
 
 @pytest.mark.parametrize("name", TWICE)
-@pytest.mark.sample(1)
 def test_gradients_of_gradients_train_as_torch(name: str) -> None:
     def slope(x: Any, b: Any) -> torch.Tensor:
         y = LONG[name](x, b)

@@ -77,7 +77,6 @@ ARRAYS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-@pytest.mark.sample(3)
 def test_an_array_of_any_layout_is_compared(name: str) -> None:
     array = ARRAYS[name]()
     Pair(lambda: array.ravel()[0]).sees(lambda: written(array, 0.5 if array.dtype != bool else False))
@@ -136,7 +135,6 @@ SEEN: dict[str, tuple[Callable[[], Any], Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SEEN)
-@pytest.mark.sample(3)
 def test_classes_with_data_in_them_are_watched(name: str) -> None:
     factor, owner, attribute, value = SEEN[name]
     had, before = attribute in vars(owner), getattr(owner, attribute)

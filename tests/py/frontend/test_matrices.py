@@ -92,7 +92,6 @@ def assert_steps(model: nn.Module, loss: Loss, batch: dict[str, Tensor], toleran
 
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.sample(3)
 def test_a_function_of_matrices(name: str, order: int) -> None:
     function = FUNCTIONS[name]
 

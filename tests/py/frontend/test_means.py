@@ -34,7 +34,6 @@ class Weights(nn.Module):
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.sample(3)
 def test_of_ones(name: str, dtype: torch.dtype, device: str) -> None:
     for count in COUNTS:
         model = Weights(count, dtype).to(device)

@@ -22,7 +22,6 @@ USES: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", [name for name in USES if name != "written to"])
-@pytest.mark.sample(3)
 def test_a_view_of_memory_trains_as_torch(name: str) -> None:
     assert_op_trains(USES[name], {"b": torch.zeros(2)}, torch.float32)
 

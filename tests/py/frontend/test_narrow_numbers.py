@@ -68,7 +68,6 @@ def loss(model: Applied, batch: Batch) -> tuple[Tensor, Batch]:
 
 @pytest.mark.parametrize("element", DTYPES)
 @pytest.mark.parametrize("name", [*OPS, *GRADIENTS_ALONE])
-@pytest.mark.sample(3)
 def test_a_number_is_of_the_type_of_its_tensor(name: str, element: str, device: str) -> None:
     dtype = DTYPES[element]
     model = Applied((OPS | GRADIENTS_ALONE)[name], dtype).to(device)

@@ -73,7 +73,6 @@ def test_layer_norm_with_a_bias_and_no_weight(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("order", [2, 3])
-@pytest.mark.sample(1)
 def test_layer_norm(order: int) -> None:
     directions = torch.randn(order + 1, ROWS, WIDTH, dtype=torch.float64)
     batch = {"w": directions[0], **{f"v{number}": each for number, each in enumerate(directions[1:])}}

@@ -122,7 +122,6 @@ def optimizer(write: Write) -> type[Written]:
 
 
 @pytest.mark.parametrize("write", (*WALKED, *LEFT_TO_TORCH, *EITHER), ids=lambda write: write.__name__)
-@pytest.mark.sample(2)
 def test_writes_are_those_of_torch(write: Write, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[bool] = []
 
@@ -143,7 +142,6 @@ def test_writes_are_those_of_torch(write: Write, device: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.sample(1)
 def test_the_walk_and_torch_make_the_same_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[list[Tensor]] = []
     for walks in (True, False):

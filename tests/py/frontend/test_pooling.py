@@ -42,7 +42,6 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.sample(2)
 def test_layer(name: str) -> None:
     assert_layer_trains(*LAYERS[name])
 
@@ -54,7 +53,6 @@ def test_layer_in_f32(name: str) -> None:
     assert_layer_trains(*LAYERS[name], torch.float32)
 
 
-@pytest.mark.sample(3)
 def test_any_arguments(program_seed: int) -> None:
     draw = Draw(program_seed)
     kernel, stride, dilation = draw.each(1, 2, 3, 3, 5), draw.each(1, 2, 2, 3), draw.each(1, 1, 2)

@@ -64,7 +64,6 @@ def batch(first: bool) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.sample(1)
 def test_trains_as_torch(kind: str, options: str) -> None:
     torch.manual_seed(1)
     given = OPTIONS[options]
@@ -73,7 +72,6 @@ def test_trains_as_torch(kind: str, options: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.sample(1)
 def test_initial_states_are_trained(kind: str) -> None:
     torch.manual_seed(1)
     layer = KINDS[kind](SIZE, HIDDEN, num_layers=2, batch_first=True)
@@ -95,7 +93,6 @@ class Cell(nn.Module):
 
 
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
-@pytest.mark.sample(1)
 def test_cells_train_as_torch(cell: Any) -> None:
     torch.manual_seed(1)
     assert_trains(Cell(cell(SIZE, HIDDEN)), loss, batch(first=False))

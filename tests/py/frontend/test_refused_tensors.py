@@ -107,7 +107,6 @@ def quiet_tensor(name: str) -> tuple[Any, str]:
 @pytest.mark.filterwarnings("ignore")  # torch calls some of these prototypes, and quantization deprecated
 @pytest.mark.parametrize("name", SPECIAL)
 class TestSpecial:
-    @pytest.mark.sample(2)
     def test_batch_entry(self, name: str) -> None:
         tensor, pattern = quiet_tensor(name)
         refused(lambda: first_loss(None, example=batch(x=tensor)), f"batch entry 'x' is {pattern}")
@@ -165,7 +164,6 @@ NUMBERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.sample(7)
 def test_a_number_beyond_the_range_is_infinite_as_in_torch(name: str, dtype: torch.dtype) -> None:
     model, example = model_of().to(dtype), {key: value.to(dtype) for key, value in batch().items()}
 
@@ -279,7 +277,6 @@ def optimizers(model: nn.Module) -> list[torch.optim.Optimizer]:
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize("key", ["lr", "weight_decay"])
 @pytest.mark.parametrize("name", NO_NUMBER)
-@pytest.mark.sample(6)
 def test_hyperparameters_that_are_no_numbers(name: str, key: str, kind: int) -> None:
     model = model_of()
     optimizer = optimizers(model)[kind]
@@ -303,7 +300,6 @@ def test_hyperparameters_that_are_no_numbers(name: str, key: str, kind: int) -> 
 
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize("name", NUMBER)
-@pytest.mark.sample(6)
 def test_hyperparameters_that_are_numbers_follow_torch(name: str, kind: int) -> None:
     model, twin = model_of(), model_of()
     ours, theirs = optimizers(model)[kind], optimizers(twin)[kind]

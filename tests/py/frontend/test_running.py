@@ -41,18 +41,15 @@ QUANTIZED: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", RUNNING)
-@pytest.mark.sample(2)
 def test_running_results_train_as_torch(name: str) -> None:
     assert_op_trains(RUNNING[name], BATCH)
 
 
 @pytest.mark.parametrize("name", ("cumprod", "cummax", "logcumsumexp"))
-@pytest.mark.sample(2)
 def test_in_half_precision(name: str) -> None:
     assert_op_trains(RUNNING[name], BATCH, torch.bfloat16)
 
 
 @pytest.mark.parametrize("name", QUANTIZED)
-@pytest.mark.sample(2)
 def test_quantized_training_as_torch(name: str) -> None:
     assert_op_trains(QUANTIZED[name], BATCH, torch.float32, torch.float64)

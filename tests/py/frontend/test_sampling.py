@@ -36,7 +36,6 @@ class Applied(nn.Module):
 
 
 @pytest.mark.parametrize(("mode", "outside", "aligned"), MODES)
-@pytest.mark.sample(1)
 def test_grid(mode: str, outside: str, aligned: bool) -> None:
     def sampled(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
         return F.grid_sample(x, grid * 0.7, mode, outside, aligned)
@@ -45,7 +44,6 @@ def test_grid(mode: str, outside: str, aligned: bool) -> None:
 
 
 @pytest.mark.parametrize("outside", ["zeros", "border", "reflection"])
-@pytest.mark.sample(1)
 def test_the_image_itself_has_torchs_gradients_at_its_borders(outside: str) -> None:
     theta = torch.eye(2, 3)[None].repeat(2, 1, 1)
 
@@ -78,7 +76,6 @@ def test_a_place_that_is_no_number_finds_no_element() -> None:
 @pytest.mark.parametrize(
     "size", [{"size": (3, 4)}, {"size": (9, 2)}, {"scale_factor": (0.6, 1.7)}, {"size": (5, 7)}], ids=str
 )
-@pytest.mark.sample(2)
 def test_antialiased(mode: str, size: dict[str, Any]) -> None:
     def resized(x: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
         return F.interpolate(x, **size, mode=mode, antialias=True) * own
@@ -86,7 +83,6 @@ def test_antialiased(mode: str, size: dict[str, Any]) -> None:
     assert_layer_trains(lambda: Applied(resized, torch.ones(())), (2, 3, 5, 7))
 
 
-@pytest.mark.sample(5)
 def test_fractional_pools(program_seed: int) -> None:
     draw = Draw(program_seed)
     rank = draw.one(2, 3)

@@ -89,7 +89,6 @@ def test_attributes_of_ops_count() -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
-@pytest.mark.sample(6)
 def test_hyperparameters_are_live_and_flags_are_guarded(optimizer: OptimizerConfig) -> None:
     setup = compiled(optimizer)
     rows = setup.step.scalars()

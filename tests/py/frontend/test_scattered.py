@@ -87,25 +87,21 @@ AGGREGATIONS: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", REDUCED)
-@pytest.mark.sample(3)
 def test_reductions_by_an_index_train_as_torch(name: str) -> None:
     assert_op_trains(REDUCED[name], batch())
 
 
 @pytest.mark.parametrize("name", SEGMENTS)
-@pytest.mark.sample(2)
 def test_segments_train_as_torch(name: str) -> None:
     assert_op_trains(SEGMENTS[name], batch())
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS)
-@pytest.mark.sample(1)
 def test_aggregations_of_graphs_train_as_torch(name: str) -> None:
     assert_op_trains(AGGREGATIONS[name], batch(), torch.float32, torch.float64)
 
 
 @pytest.mark.parametrize("reduce", ("amax", "prod", "mean"))
-@pytest.mark.sample(2)
 def test_in_half_precision(reduce: str) -> None:
     assert_op_trains(
         lambda x, b: x.scatter_reduce(0, b["down"], b["values"] * x[0], reduce), batch(), torch.bfloat16

@@ -21,7 +21,6 @@ def certified(step: Any, batch: Batch) -> Certificate:
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-@pytest.mark.sample(1)
 def test_a_fault_is_found_and_named(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     fault.form(monkeypatch)
     fault.plant(monkeypatch)
@@ -38,7 +37,6 @@ def test_a_fault_is_found_and_named(fault: Fault, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-@pytest.mark.sample(2)
 def test_without_it_the_step_is_equal(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     fault.form(monkeypatch)
     step, batch = fault.compiled()
@@ -58,7 +56,6 @@ SWEPT = WRITES | {name: (body, unseen_writes) for name, body in EFFECTS.items()}
 
 
 @pytest.mark.parametrize("name", SWEPT)
-@pytest.mark.sample(6)
 def test_exactly_what_is_wrong_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In every program that writes into a tensor or has an effect: a step by hand says what is wrong."""
     body, plant = SWEPT[name]

@@ -113,7 +113,6 @@ def compiled(model: nn.Module, device: str, x: torch.Tensor) -> CompiledTrainSte
 
 
 @pytest.mark.parametrize("body", IDIOMS.values(), ids=IDIOMS)
-@pytest.mark.sample(3)
 def test_an_idiom_trains_as_in_torch(body: Body, device: str) -> None:
     model = Net(body).to(device)
     twin = copy.deepcopy(model).double()
@@ -169,7 +168,6 @@ WITHOUT_COPIES: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("target", ["cpu", "sm_90"])
 @pytest.mark.parametrize("make", WITHOUT_COPIES.values(), ids=WITHOUT_COPIES)
-@pytest.mark.sample(2)
 def test_no_launch_only_moves_elements(make: Callable[[], nn.Module], target: str) -> None:
     step = compiled(make(), "cpu", torch.randn(2, 16, 32))
     module = parse_module(step.ir("fused"))

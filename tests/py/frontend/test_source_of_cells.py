@@ -69,7 +69,6 @@ def message_of(model: Any, loss_fn: Any = None) -> str:
     return str(caught.value)
 
 
-@pytest.mark.sample(3)
 def test_the_model_of_a_cell(cell: tuple[str, dict[str, Any]]) -> None:
     name, defined = cell
     message = message_of(defined["Net"]())
@@ -84,13 +83,11 @@ def test_the_loss_of_a_cell(cell: tuple[str, dict[str, Any]]) -> None:
     assert message.startswith(f"{name}:19: the step reads the value of a tensor (`return (model(")
 
 
-@pytest.mark.sample(3)
 def test_a_lambda_of_a_cell(cell: tuple[str, dict[str, Any]]) -> None:
     name, defined = cell
     assert message_of(defined["Net"](), defined["squared"]).startswith(f"{name}:21: aten.erfinv")
 
 
-@pytest.mark.sample(3)
 def test_ops_carry_the_line_of_the_cell(cell: tuple[str, dict[str, Any]]) -> None:
     name, defined = cell
     defined["torch"].erfinv, kept = torch.tanh, torch.erfinv

@@ -42,7 +42,6 @@ def contents(held: Any) -> object:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.sample(21)
 def test_what_a_later_call_computes_with_is_refused(name: str) -> None:
     case = REFUSED[name]
     (loss, held), model = case.loss(), case.model()

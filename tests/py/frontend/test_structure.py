@@ -71,7 +71,6 @@ def flat(device: str) -> tuple[nn.Module, torch.optim.Optimizer, CompiledTrainSt
 
 
 @pytest.mark.parametrize("name", NESTED)
-@pytest.mark.sample(3)
 def test_a_nested_batch_trains_as_a_flat_one(name: str, device: str) -> None:
     make, apart, names = NESTED[name]
     batches = [make(*tensors(5, device, seed)) for seed in range(3)]
@@ -165,7 +164,6 @@ OTHERWISE: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
-@pytest.mark.sample(6)
 def test_a_batch_that_is_nested_otherwise_changes_nothing(name: str) -> None:
     batch, message = OTHERWISE[name]
     good = ({"a": X + 1, "b": [X]}, X + 2)

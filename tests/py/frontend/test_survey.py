@@ -118,7 +118,6 @@ def test_a_step_without_findings() -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.sample(3)
 def test_what_trace_refuses_is_found(name: str) -> None:
     model = Net(REFUSED[name][0])
     with pytest.raises(TraceError) as refused:

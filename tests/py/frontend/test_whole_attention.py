@@ -137,7 +137,6 @@ def test_the_cpu_takes_it_where_it_pays(name: str) -> None:
 @pytest.mark.usefixtures("wherever_it_serves")
 @pytest.mark.parametrize("keys", [1, 7, LENGTH])
 @pytest.mark.parametrize("before", [False, True], ids=["all", "causal"])
-@pytest.mark.sample(2)
 def test_cross_attention_trains_as_torch(keys: int, before: bool) -> None:
     torch.manual_seed(1)
     assert_trains(CrossAttention(keys, before), loss, batch())
@@ -266,7 +265,6 @@ TRACED: dict[str, tuple[Callable[..., Any], int]] = {
 
 
 @pytest.mark.parametrize("name", TRACED)
-@pytest.mark.sample(2)
 def test_the_trace_does_not_ask_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     attend, length = TRACED[name]

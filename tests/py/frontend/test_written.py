@@ -89,13 +89,11 @@ FUNCTIONS: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.sample(2)
 def test_indices_by_numbers_train_as_torch(name: str) -> None:
     assert_op_trains(NUMBERS[name], batch())
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.sample(3)
 def test_functions_train_as_torch(name: str) -> None:
     assert_op_trains(FUNCTIONS[name], batch())
 
@@ -148,7 +146,6 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.sample(2)
 def test_batch_statistics_that_nobody_keeps(name: str) -> None:
     torch.manual_seed(2)
     assert_trains(Normalized(LAYERS[name]()), weighed, batch())

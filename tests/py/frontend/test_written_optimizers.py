@@ -24,7 +24,6 @@ every = pytest.mark.parametrize("config", [RIGHT[name] for name in sorted(RIGHT)
 
 
 @every
-@pytest.mark.sample(2)
 def test_fifty_steps_equal_torch(config: Config, device: str) -> None:
     pair = Pair(config, device, double=True)
     given = batches(device, STEPS, double=True)
@@ -44,7 +43,6 @@ def test_fifty_steps_equal_torch(config: Config, device: str) -> None:
 
 
 @every
-@pytest.mark.sample(1)
 def test_replay_equals_eager_bit_for_bit(config: Config, device: str) -> None:
     (batch,) = batches(device, 1)
     results: list[list[torch.Tensor]] = []
@@ -65,7 +63,6 @@ def test_replay_equals_eager_bit_for_bit(config: Config, device: str) -> None:
 
 
 @every
-@pytest.mark.sample(2)
 def test_state_goes_both_ways(config: Config, device: str) -> None:
     pair = Pair(config, device, double=True)
     given = batches(device, 9, double=True)
@@ -86,7 +83,6 @@ def test_state_goes_both_ways(config: Config, device: str) -> None:
 
 
 @every
-@pytest.mark.sample(2)
 def test_certificate(config: Config, device: str) -> None:
     (batch,) = batches(device, 1)
     pair = Pair(config, device)
@@ -105,7 +101,6 @@ def test_certificate(config: Config, device: str) -> None:
 
 
 @pytest.mark.parametrize(("config", "reason"), REFUSED.values(), ids=REFUSED.keys())
-@pytest.mark.sample(6)
 def test_refused_with_the_reason(config: Config, reason: str) -> None:
     torch.manual_seed(0)
     model = mlp(8, 17, 8)
@@ -144,7 +139,6 @@ CHOICES: dict[str, Callable[[float, float], float]] = {
 
 @pytest.mark.parametrize("choice", list(CHOICES.values()), ids=list(CHOICES))
 @pytest.mark.parametrize("factor", [1.0, math.nan, math.inf])
-@pytest.mark.sample(3)
 def test_the_larger_number_is_pythons(choice: Callable[[float, float], float], factor: float) -> None:
     """Beside a NaN, Python's `max` and `min` keep the first number."""
 

@@ -102,7 +102,6 @@ CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-@pytest.mark.sample(2)
 def test_what_is_no_number_in_a_group_is_guarded(change: Callable[[dict[str, Any]], None]) -> None:
     pair = Pair(
         lambda groups: Asking(groups, lr=0.1, modes=["plain"], limits=(None, 9.0)), "cpu", double=True

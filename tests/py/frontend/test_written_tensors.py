@@ -73,12 +73,10 @@ def written(maker: str, writer: str) -> Body:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("maker, writer", PAIRS, ids=map("-".join, PAIRS))
-@pytest.mark.sample(3)
 def test_a_write_carries_the_gradient(maker: str, writer: str, kind: str) -> None:
     assert_as_torch(written(maker, writer), kind)
 
 
 @pytest.mark.parametrize("maker, writer", PAIRS, ids=map("-".join, PAIRS))
-@pytest.mark.sample(2)
 def test_in_single_precision_too(maker: str, writer: str) -> None:
     assert_as_torch(written(maker, writer), dtype=torch.float32)

@@ -42,7 +42,6 @@ def test_every_op_has_a_cpu_kernel():
 
 
 @every_variant
-@pytest.mark.sample(3)
 def test_agrees_with_the_interpreter(kernel: str, op: str, device: str, pytestconfig: pytest.Config):
     """In a usual run on some 100 of many cases."""
     taken = _supported(kernel, op, device)
@@ -58,7 +57,6 @@ def test_agrees_with_the_interpreter(kernel: str, op: str, device: str, pytestco
 
 
 @every_variant
-@pytest.mark.sample(3)
 def test_runs_in_place_where_the_schema_allows(kernel: str, op: str, device: str):
     """Sharing memory changes no bit: one pair at a time, then as many together as fit."""
     for case in _supported(kernel, op, device):
@@ -73,7 +71,6 @@ def test_runs_in_place_where_the_schema_allows(kernel: str, op: str, device: str
 
 
 @every_variant
-@pytest.mark.sample(6)
 def test_gives_the_same_bits_again(kernel: str, op: str, device: str):
     for case in _supported(kernel, op, device)[::5]:
         first, second = (run(kernel, op, case, device) for _ in range(2))

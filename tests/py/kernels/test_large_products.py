@@ -67,7 +67,6 @@ def random(shape: tuple[int, ...], seed: int) -> Array:
 @pytest.mark.parametrize("trans_b", [False, True])
 @pytest.mark.parametrize("trans_a", [False, True])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.sample(36)
 def test_edges(size: tuple[int, int, int], trans_a: bool, trans_b: bool) -> None:
     m, n, k = size
     a = random((2, k, m) if trans_a else (2, m, k), 0)

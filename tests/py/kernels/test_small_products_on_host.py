@@ -120,7 +120,6 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> HostProducts:
         ((3, 20, 20, 36), 4, 16),
     ],
 )
-@pytest.mark.sample(14)
 def test_prebuilt_products_are_what_numpy_computes(
     host: HostProducts, sizes: Sizes, gap: int, alignment: int, trans: tuple[bool, bool]
 ) -> None:

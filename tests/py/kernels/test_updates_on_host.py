@@ -125,7 +125,6 @@ def updates(tmp_path_factory: pytest.TempPathFactory) -> HostUpdates:
 
 @pytest.mark.parametrize("op", STATES)
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.sample(4)
 def test_updates_agree_with_the_interpreter(op: str, dtype: str, updates: HostUpdates) -> None:
     for number, case in enumerate(cases(op, dtype)[::EACH]):
         options = {"in_place": number % 2 == 1, "backwards": number % 4 > 1}

@@ -151,7 +151,6 @@ SGD = [
 
 @pytest.mark.parametrize("gradients", [ordinary, wild])
 @pytest.mark.parametrize(("momentum", "dampening", "nesterov", "weight_decay", "maximize"), SGD)
-@pytest.mark.sample(3)
 def test_sgd_is_that_of_torch(
     momentum: float,
     dampening: float,
@@ -179,7 +178,6 @@ def test_sgd_is_that_of_torch(
     ("kind", "amsgrad", "weight_decay", "maximize"),
     list(itertools.product(("adam", "adamw"), (False, True), (0.0, 0.1), (False, True))),
 )
-@pytest.mark.sample(2)
 def test_adam_is_that_of_torch(
     kind: str, amsgrad: bool, weight_decay: float, maximize: bool, gradients: Gradients
 ) -> None:

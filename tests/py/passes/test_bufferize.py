@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from costs import Some
 from kernel_programs import random_arguments, random_function
 from plans import PlanMemory, make_plan, shuffle
 from programs import run_by_name, run_pipeline
@@ -28,7 +27,6 @@ def kernel_results(
 
 @pytest.mark.parametrize("passes", STAGES, ids=["unfused", "fused"])
 @pytest.mark.parametrize("block", range(4))
-@pytest.mark.sample(1)
 def test_random_plans_equal_their_functions_bitwise(block: int, passes: str) -> None:
     """Two steps: results, updated arguments, and arguments that nothing updates."""
     for seed in range(block * 25, block * 25 + 25):
@@ -77,9 +75,9 @@ def conflicts(plan: ProgramOp) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("passes", ["lower,fuse,select-kernels,bufferize", STAGES[1]], ids=["slots", "bytes"])
-def test_after_is_exactly_the_hazards(passes: str, seeds: Callable[[int], range]) -> None:
+def test_after_is_exactly_the_hazards(passes: str, some: Some) -> None:
     """Every conflict is ordered, every order follows from conflicts, and no edge follows from the others."""
-    for seed in seeds(60):
+    for seed in some(range(60)):
         plan = make_plan(random_function(seed, 24), passes)
         index = {launch.symbol: i for i, launch in enumerate(plan.launches)}
         edges = [[index[name] for name in launch.waits_for] for launch in plan.launches]
@@ -94,9 +92,9 @@ def test_after_is_exactly_the_hazards(passes: str, seeds: Callable[[int], range]
                 assert not any((edge, other) in reach for other in before if other != edge), f"{seed} @{late}"
 
 
-def test_any_legal_order_of_launches_computes_the_same(seeds: Callable[[int], range]) -> None:
+def test_any_legal_order_of_launches_computes_the_same(some: Some) -> None:
     """`after` says all there is to say on order: launches may be shuffled within it."""
-    for seed in seeds(40):
+    for seed in some(range(40)):
         module = random_function(seed, 24)
         values = random_arguments(module, seed)
         plan = make_plan(module)
@@ -112,8 +110,8 @@ def test_any_legal_order_of_launches_computes_the_same(seeds: Callable[[int], ra
             np.testing.assert_array_equal(array, expected[key], err_msg=f"{seed} {key}")
 
 
-def test_the_text_is_the_same_for_every_clone(seeds: Callable[[int], range]) -> None:
-    for seed in seeds(20):
+def test_the_text_is_the_same_for_every_clone(some: Some) -> None:
+    for seed in some(range(20)):
         module = random_function(seed)
         assert str(make_plan(module)) == str(make_plan(module))
 
@@ -132,9 +130,9 @@ def test_temporaries_of_elementwise_chains_share_one_slot() -> None:
     assert [slot.symbol for slot in plan.slots.values() if slot.role.data == "temp"] == ["v0"]
 
 
-def test_the_executor_of_the_runtime_agrees(seeds: Callable[[int], range]) -> None:
+def test_the_executor_of_the_runtime_agrees(some: Some) -> None:
     """The plan of a random function on the CPU, run by `_C.Executor`."""
-    for seed in seeds(20):
+    for seed in some(range(20)):
         module = random_function(seed)
         values = random_arguments(module, seed)
         memory = PlanMemory(make_plan(module))

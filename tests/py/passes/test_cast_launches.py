@@ -70,7 +70,6 @@ def cast_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("width", "each"), [(48, 2), (512, 3)])
-@pytest.mark.sample(1)
 def test_they_do_not_grow_with_the_number_of_layers(width: int, each: int) -> None:
     """`each`: launches of a layer, its products, of which one is beside another where they are small."""
     few, many = (kinds(planned(*[width] * count)) for count in (3, 8))
@@ -115,7 +114,6 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
 @pytest.mark.parametrize("target", ["cpu", "sm_90"])
-@pytest.mark.sample(1)
 def test_no_optimizer_has_its_gradients_cast(
     optimizer: str, precision: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +130,6 @@ def test_no_optimizer_has_its_gradients_cast(
 
 
 @pytest.mark.parametrize("widths", [(1024,) * 5, (64,) * 5, (2048, 4096, 4096, 256), (4096, 64, 4096)])
-@pytest.mark.sample(2)
 def test_the_memory_is_that_of_separate_launches_and_little_more(
     widths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +140,6 @@ def test_the_memory_is_that_of_separate_launches_and_little_more(
 
 @pytest.mark.parametrize("case", ["mlp", "attention", "tied"])
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
-@pytest.mark.sample(2)
 def test_the_bits_are_those_of_separate_launches(
     case: str, precision: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,6 @@ class Weight(torch.nn.Module):
 
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
-@pytest.mark.sample(8)
 def test_casts_round(chain: Chain, low: torch.dtype, device: str) -> None:
     torch.manual_seed(0)
     model, batch = Weight().to(device), {"x": torch.rand(ROWS, COLUMNS, device=device) + 0.5}

@@ -44,7 +44,6 @@ LOW = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 @pytest.mark.parametrize("block", range(6))
-@pytest.mark.sample(1)
 def test_random_chains(block: int, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On a GPU some need more registers or shared memory than there are: those are refused, which fuse asks beforehand."""
     path, refused = tmp_path / "f.mlir", 0
@@ -80,7 +79,6 @@ def arguments(module: ModuleOp) -> list[Array]:
 
 
 @cases
-@pytest.mark.sample(3)
 def test_a_chain_computes_what_its_launches_did(name: str) -> None:
     """In exact arithmetic the step is the same, but for constants that bodies have in f32."""
     lowered = parse_module(text := CASES[name].trained("bf16").plan("lowered"))
@@ -118,7 +116,6 @@ def test_the_products_over_rows_that_fit_leave_the_fewest_bytes_to_be_moved() ->
 
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(4)
 def test_the_chains_of_a_plan_for_a_gpu_compile(name: str) -> None:
     """As many as on the CPU: registers and shared memory hold these."""
     stages = chained(CASES[name].trained("f16").plan("lowered"), target="sm_90")
@@ -142,7 +139,6 @@ def with_chains(trained: Trained, folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 @cases
 @pytest.mark.parametrize("precision", LOW)
-@pytest.mark.sample(1)
 def test_a_chain_trains_as_torch_does(
     name: str, precision: str, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

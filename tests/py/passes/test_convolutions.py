@@ -130,7 +130,6 @@ def convolutions(module: ModuleOp) -> list[ConvolvingOp]:
 
 @pytest.mark.parametrize("target", ["cpu", "sm_90", TARGET])
 @pytest.mark.parametrize("between", BETWEEN)
-@pytest.mark.sample(11)
 def test_values_stay(between: str, target: str) -> None:
     """In exact arithmetic, where the order of sums does not matter."""
     step = step_of(BETWEEN[between])

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from programs import run_by_name, run_pipeline
 from samples import Sample, sweep
@@ -100,7 +99,6 @@ def by_torch(sample: Sample, values: dict[str, Array], params: list[str]) -> dic
 
 
 @sweep(COMPARED)
-@pytest.mark.sample(43)
 def test_third_derivative_is_that_of_torch(sample: Sample) -> None:
     module = nested(sample)
     values = {f"p{index}": value for index, value in enumerate(sample.values("f64", seed=1))}

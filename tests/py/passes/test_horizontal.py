@@ -29,7 +29,6 @@ def loss_of(model: torch.nn.Module, batch: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["lion", "plain-adam-decay", "adafactor"])
-@pytest.mark.sample(1)
 def test_all_at_once_equals_torch(name: str, device: str) -> None:
     torch.manual_seed(0)
     model = mlp(8, 17, 8).double().to(device)

@@ -108,7 +108,6 @@ def test_shifted_scores(dtype: str, device: str) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "part"), list(itertools.product(FLOATS, range(PARTS))))
-@pytest.mark.sample(2)
 def test_every_call_shifted(dtype: str, part: int, device: str) -> None:
     calls = itertools.islice(every_call(Maker(dtype)), part, None, PARTS)
     wrong = [fault for label, heads in calls for fault in faults(label, heads, device)]

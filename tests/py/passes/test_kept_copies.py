@@ -52,7 +52,6 @@ def losses_of(steps: int, train: Callable[[], torch.Tensor]) -> list[torch.Tenso
 
 @pytest.mark.parametrize("case", ["mlp", "attention", "tied", "written"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.sample(2)
 def test_replays_have_the_bits_of_eager_steps(optimizer: str, case: str, device: str) -> None:
     """Of one step, of a few, and of more than one graph has; the host writes to parameters in ways that nothing counts."""
     eager, replayed = (Training(case, device, OPTIMIZERS[optimizer]) for _ in range(2))
@@ -73,7 +72,6 @@ def test_replays_have_the_bits_of_eager_steps(optimizer: str, case: str, device:
 
 
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
-@pytest.mark.sample(1)
 def test_a_step_beside_it_updates_the_same_parameters(precision: str, device: str) -> None:
     """Another compiled step of the model, with an optimizer of its own, between replays."""
 
@@ -196,7 +194,6 @@ def with_copies(case: Case, schema: Schema, narrow: str, kernel: str, device: st
 
 @pytest.mark.parametrize("narrow", ["bf16", "f16"])
 @pytest.mark.parametrize("op", ["sgd_step", "adam_step"])
-@pytest.mark.sample(2)
 def test_an_update_writes_the_rounded_value_too(op: str, narrow: str, device: str) -> None:
     kernel = f"{op}_cpu" if device == "cpu" else f"{op}_f32"
     found = list(cases(op, "f32"))[::3]

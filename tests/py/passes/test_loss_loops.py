@@ -110,7 +110,6 @@ def check(module: ModuleOp, values: list[Array], want: list[Array], element: str
 @pytest.mark.parametrize(
     ("shape", "reduction"), [((7, 33), "mean"), ((5,), "sum"), ((2, 3, 64), "mean"), ((40, 900), "sum")]
 )
-@pytest.mark.sample(4)
 def test_squared_error(element: str, shape: tuple[int, ...], reduction: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(len(shape))
     dtype = NUMPY_TYPES[element]
@@ -156,7 +155,6 @@ def logits(element: str, rows: int, classes: int) -> list[Array]:
 @pytest.mark.parametrize("element", TORCH)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("rows", "classes"), [(33, 10), (3, 1000), (70, 129)])
-@pytest.mark.sample(3)
 def test_cross_entropy(
     element: str, options: dict[str, Any], rows: int, classes: int, tmp_path: Path
 ) -> None:
@@ -178,7 +176,6 @@ def test_a_cotangent_that_follows_from_the_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.sample(2)
 def test_special_logits_and_targets(options: dict[str, Any], tmp_path: Path) -> None:
     """Infinities, NaN, numbers whose exponential overflows, rows that do not count; a target that is no class gives NaN."""
     ignored = options.get("ignore_index", -100)

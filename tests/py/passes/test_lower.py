@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from costs import Some
 from plans import PlanMemory, make_plan
 from programs import run_pipeline, step_function
 from samples import NN_SAMPLES, SAMPLES, Sample, sweep
@@ -47,7 +48,6 @@ def test_there_is_no_rule_for_anything_else() -> None:
 
 
 @sweep(SAMPLES)
-@pytest.mark.sample(80)
 def test_launches_mean_the_same(sample: Sample) -> None:
     for element in ("f64", "bf16") if sample in NN_SAMPLES else ("f32",):  # step counters are f32
         module, values = sample.module(element), sample.values(element)
@@ -58,7 +58,6 @@ def test_launches_mean_the_same(sample: Sample) -> None:
 
 
 @sweep(SAMPLES)
-@pytest.mark.sample(80)
 def test_plans_mean_the_same(sample: Sample) -> None:
     """All the way down: slots, constants and aliases of one op."""
     module, values = sample.module(), sample.values()
@@ -70,12 +69,12 @@ def test_plans_mean_the_same(sample: Sample) -> None:
         assert_same(found["output", f"result{index}"], wanted)
 
 
-def test_one_op_is_one_launch() -> None:
+def test_one_op_is_one_launch(some: Some) -> None:
     """Except linear with a bias, which is two, and what computes nothing, which needs a copy to be a result.
 
     A split copies each part, a join each operand.
     """
-    for sample in SAMPLES:
+    for sample in some(SAMPLES):
         lowered = run_pipeline(sample.module(), "decompose,lower")
         launches = [op for op in lowered.walk() if isinstance(op, KernelOp)]
         if issubclass(sample.op_type(), DecomposableInterface):
@@ -86,9 +85,8 @@ def test_one_op_is_one_launch() -> None:
         assert len(launches) == (2 if with_bias else moved), sample.name
 
 
-def test_lowering_twice_changes_nothing(pytestconfig: pytest.Config) -> None:
-    """Of every third sample in a usual run."""
-    for sample in SAMPLES[:: 1 if pytestconfig.getoption("campaign") else 3]:
+def test_lowering_twice_changes_nothing(some: Some) -> None:
+    for sample in some(SAMPLES):
         lowered = run_pipeline(sample.module(), "decompose,lower")
         assert str(run_pipeline(lowered, "lower")) == str(lowered)
 

@@ -57,7 +57,6 @@ def assert_apart(slots: list[Shown]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.sample(4)
 def test_every_slot_that_owns_memory_is_there_once(name: str) -> None:
     program = plan_of(name)
     owners = [symbol for symbol, slot in program.slots.items() if slot.alias is None]

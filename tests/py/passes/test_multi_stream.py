@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 
@@ -22,6 +21,7 @@ from branched import (
     shuffled,
     stages,
 )
+from costs import Some
 from kernel_programs import random_function
 from mutated_plans import Mutator
 from plans import make_plan
@@ -59,7 +59,6 @@ def module_of(program: ProgramOp) -> ModuleOp:
 
 @targets
 @names
-@pytest.mark.sample(3)
 def test_what_conflicts_is_in_order_by_after_alone(name: str, target: str) -> None:
     """Streams know nothing of bytes: every pair of launches of which one writes what the other uses is ordered."""
     program = plan(name, target)
@@ -70,7 +69,6 @@ def test_what_conflicts_is_in_order_by_after_alone(name: str, target: str) -> No
 
 @targets
 @names
-@pytest.mark.sample(4)
 def test_memory_puts_no_launch_behind_another_branch(name: str, target: str) -> None:
     """What is complete before what is the same with addresses as before them, so nothing takes longer either."""
     before, planned = plan(name, target, "buffers"), plan(name, target)
@@ -82,7 +80,6 @@ def test_memory_puts_no_launch_behind_another_branch(name: str, target: str) -> 
 
 @targets
 @names
-@pytest.mark.sample(4)
 def test_no_new_value_is_kept_waiting_for_readers_of_an_old_one(name: str, target: str) -> None:
     """With memory of its own for every value, nothing would end earlier."""
     apart = find_program(stages(name, target)["buffers"].clone())
@@ -91,19 +88,18 @@ def test_no_new_value_is_kept_waiting_for_readers_of_an_old_one(name: str, targe
     assert max(ends_of(microseconds_of(apart), edges)) == microseconds(plan(name, target))
 
 
-def test_random_plans_keep_their_order_with_addresses(seeds: Callable[[int], range]) -> None:
+def test_random_plans_keep_their_order_with_addresses(some: Some) -> None:
     found = 0
-    for seed in seeds(30):
+    for seed in some(range(30)):
         before, planned = random_plan(seed, passes=f"{UNFUSED},multi-stream"), random_plan(seed)
         orders = [order_of(program) for program in (before, planned)]
         for i in range(len(planned.launches)):
             assert orders[0].before(i) == orders[1].before(i), f"{seed} {planned.launches[i].symbol}"
         found += len(set(branches_of(planned.launches))) > 1
-    assert found > 0.8 * len(seeds(30))
+    assert found > 0.8 * len(some(range(30)))
 
 
 @names
-@pytest.mark.sample(3)
 def test_the_estimate_is_shorter_than_one_branch(name: str) -> None:
     one = plan(name, multi_stream="no")
     assert branches_of(one.launches) == [0] * len(one.launches)
@@ -112,7 +108,6 @@ def test_the_estimate_is_shorter_than_one_branch(name: str) -> None:
 
 @names
 @pytest.mark.parametrize("more", [1.0, 1.2])
-@pytest.mark.sample(2)
 def test_the_peak_stays_within_its_limit(name: str, more: float) -> None:
     """With less memory launches wait, in the end as they would on one branch."""
     unlimited, limited = plan(name), plan(name, plan_memory=f"more={more} small=0")
@@ -135,7 +130,6 @@ def test_less_memory_first_costs_what_is_expected_to_cost_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", [*SMALL, *range(30)])
-@pytest.mark.sample(12)
 def test_what_is_expected_to_be_complete_delays_nothing(
     name: str | int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +149,6 @@ def test_a_plan_whose_launches_fill_the_device_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("block", range(4))
-@pytest.mark.sample(1)
 def test_random_plans_compute_the_same_in_any_order(block: int) -> None:
     for seed in range(block * 15, block * 15 + 15):
         module = module_of(random_plan(seed))
@@ -164,11 +157,11 @@ def test_random_plans_compute_the_same_in_any_order(block: int) -> None:
             assert ran(shuffled(module, 100 * seed + order), seed) == expected, f"{seed} {order}"
 
 
-def test_mutated_plans_are_refused_or_compute_the_same_in_any_order(pytestconfig: pytest.Config) -> None:
+def test_mutated_plans_are_refused_or_compute_the_same_in_any_order(some: Some) -> None:
     """With launches on other branches too, which decides nothing that is computed."""
     outcomes = Counter[str]()
-    count = 250 if pytestconfig.getoption("campaign") else 150
-    for seed in range(count):
+    seeds = some(range(250))
+    for seed in seeds:
         choose = random.Random(seed)
         module = parse_module(base_text(choose.randrange(8)))
         mutator = Mutator(choose, module)
@@ -190,7 +183,7 @@ def test_mutated_plans_are_refused_or_compute_the_same_in_any_order(pytestconfig
         expected = ran(parsed, seed)
         for order in range(2):
             assert ran(shuffled(parsed, order), seed) == expected, seed
-    assert min(outcomes["ran"], outcomes["refused"]) > count / 10, outcomes
+    assert min(outcomes["ran"], outcomes["refused"]) > len(seeds) / 10, outcomes
 
 
 @cache
@@ -202,7 +195,6 @@ def base_text(seed: int) -> str:
 @pytest.mark.parametrize("index", [1, -7], ids=["checked", "skipped"])
 @pytest.mark.parametrize("memory", ["", "more=1.0 small=0"], ids=["apart", "tight"])
 @pytest.mark.parametrize("name", ["4x8x3", "transformer"])
-@pytest.mark.sample(2)
 def test_a_train_step_computes_the_same_in_any_order(name: str, memory: str, index: int) -> None:
     """Also one whose check fails, so that its updates are skipped."""
     module = stages(name, plan_memory=memory)["plan"]
@@ -225,7 +217,6 @@ def test_what_may_be_skipped_is_behind_every_check() -> None:
 
 
 @pytest.mark.parametrize("name", ["64x256x2", "transformer"])
-@pytest.mark.sample(1)
 def test_no_edge_is_there_for_nothing(name: str) -> None:
     """A plan that lacks any one of them is refused, on one branch as between two."""
     program = plan(name)
@@ -239,7 +230,6 @@ def test_no_edge_is_there_for_nothing(name: str) -> None:
 
 
 @names
-@pytest.mark.sample(2)
 def test_the_plan_for_the_cpu_stays_as_it_is(name: str) -> None:
     assert str(stages(name, "cpu")["plan"]) == str(stages(name, "cpu", multi_stream="no")["plan"])
 

@@ -125,7 +125,6 @@ def leave_casts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
-@pytest.mark.sample(2)
 def test_steps_train_the_same(
     optimizer: str, precision: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +136,6 @@ def test_steps_train_the_same(
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
-@pytest.mark.sample(2)
 def test_gradients_that_something_else_reads(
     options: str, precision: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,6 @@ def same_bits(a: Array, b: Array) -> bool:
 
 
 @sweep(NN_SAMPLES)
-@pytest.mark.sample(354)
 def test_every_sample(sample: Sample) -> None:
     values = sample.values()
     before = run_function(sample.module(), values)

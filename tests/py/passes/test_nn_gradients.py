@@ -85,7 +85,6 @@ def central_difference(module: ModuleOp, values: dict[str, Array], name: str) ->
 
 
 @sweep(CHECKED)
-@pytest.mark.sample(13)
 def test_gradient_is_the_central_difference(sample: Sample) -> None:
     check(sample, weighted_loss(sample))
 
@@ -95,7 +94,6 @@ SEVERAL = [sample for sample in CHECKED if len(carrying(sample.build(*sample.blo
 
 @sweep(SEVERAL)
 @pytest.mark.parametrize("index", [0, 1])
-@pytest.mark.sample(20)
 def test_gradient_of_one_result_of_several(sample: Sample, index: int) -> None:
     """The loss depends on one result: the others have no cotangent, and nothing is computed for them."""
     check(sample, module := weighted_loss(sample, index))

@@ -54,7 +54,6 @@ def printed(module: ModuleOp, generic: bool) -> str:
 
 
 @sweep(SAMPLES)
-@pytest.mark.sample(38)
 def test_text_round_trips(sample: Sample) -> None:
     module = sample.module()
     round_trips(module)
@@ -103,7 +102,6 @@ EXACT = {"int64": 0.0, "int32": 0.0, "bool": 0.0}
 
 @pytest.mark.parametrize("element", ["f64", "f32", "f16", "bf16"])
 @sweep(SAMPLES)
-@pytest.mark.sample(280)
 def test_meaning_is_that_of_torch(sample: Sample, element: str) -> None:
     values = sample.values(element)
     got = run_function(sample.module(element), values)

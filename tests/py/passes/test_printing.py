@@ -18,7 +18,6 @@ LONGEST = 160
 
 
 @pytest.mark.parametrize("stage", STAGE_NAMES)
-@pytest.mark.sample(2)
 def test_no_line_grows_with_the_layers(stage: str) -> None:
     text = deep.stages().text(stage)
     assert max(map(len, text.splitlines())) <= LONGEST
@@ -26,7 +25,6 @@ def test_no_line_grows_with_the_layers(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGE_NAMES)
-@pytest.mark.sample(3)
 def test_broken_text_is_read_again_and_stays_the_same(stage: str) -> None:
     text = deep.stages().text(stage)
     assert to_text(parse_module(text)) == text

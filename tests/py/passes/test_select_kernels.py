@@ -25,7 +25,6 @@ func.func @f(%x: tensor<4x3xf16>) -> tensor<4x3xf16> {{
 
 
 @sweep(SAMPLES)
-@pytest.mark.sample(29)
 def test_every_op_has_a_kernel_on_every_target(sample: Sample) -> None:
     """Also where there is no such device; the id is one of the op, and of the device."""
     for element in ("f64", "f32", "f16", "bf16") if sample in NN_SAMPLES else ("f32",):

@@ -71,7 +71,6 @@ FUNCTIONS = {
 @pytest.mark.parametrize("columns", [2, 3, 5, 8])
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-@pytest.mark.sample(13)
 def test_as_in_torch(name: str, columns: int, dtype: torch.dtype) -> None:
     torch.manual_seed(columns)
     x = torch.randn(ROWS, columns).to(dtype)

@@ -118,7 +118,6 @@ def known_along_a_row(place: Place, ours: Array, theirs: Array) -> Array:
 
 
 @sweep(OTHERS)
-@pytest.mark.sample(28)
 def test_reductions_and_others(sample: Sample) -> None:
     wrong: list[str] = []
     for place, what, ours, theirs in at_special_places(sample):

@@ -93,7 +93,6 @@ def test_waiting_for_memory_alone_is_told_apart(name: str) -> None:
 
 @pytest.mark.parametrize("is_timed", [False, True])
 @pytest.mark.parametrize("name", ["64x256x8", "wide transformer"])
-@pytest.mark.sample(2)
 def test_branches_are_lanes(name: str, is_timed: bool) -> None:
     """Each launch begins where what it waits for ends, and the one in front of it on its branch; the picture says so."""
     program = branched.plan(name)

@@ -173,7 +173,6 @@ def refusal(verify: Callable[[ModuleOp], None], module: ModuleOp) -> type[Except
 
 
 @pytest.mark.parametrize("stage", STAGE_NAMES)
-@pytest.mark.sample(4)
 def test_what_has_changed_is_judged_as_the_whole_is(stage: str) -> None:
     module = parse_module((EXAMPLES / "train_step.mlir").read_text())
     run_stages(module, make_context(), until=stage)

@@ -18,7 +18,6 @@ RUNNABLE = (
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.sample(1)
 def test_bombs(tool: str, pytestconfig: pytest.Config) -> None:
     """A quarter of those for aicf-opt in a usual run."""
     names = RUNNABLE

@@ -101,13 +101,11 @@ def random_kernel(seed: int, column_sums: bool = False) -> Kernel:
 
 
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.sample(28)
 def test_random_kernels(seed: int) -> None:
     agrees(random_kernel(seed), seed)
 
 
 @pytest.mark.parametrize("seed", range(30))
-@pytest.mark.sample(7)
 def test_random_column_sums(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Apart, and in one walk: the same sums."""
     kernel = random_kernel(seed, column_sums=True)

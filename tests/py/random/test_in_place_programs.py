@@ -22,7 +22,6 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("seed", range(500))
-@pytest.mark.sample(3)
 def test_a_program_trains_as_in_torch(seed: int) -> None:
     program = in_place_program(seed)
     run(program, KINDS[seed % len(KINDS)])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from costs import Some
 from function_checks import of_text
 from narrow_programs import (
     DTYPES,
@@ -91,11 +92,10 @@ def differs(y: Tensor, expected: Tensor, program: NarrowProgram) -> str:
 
 
 @pytest.mark.parametrize("block", range(200))
-@pytest.mark.sample(1)
-def test_what_reads_a_value_reads_one_value(block: int, device: str) -> None:
+def test_what_reads_a_value_reads_one_value(block: int, device: str, some: Some) -> None:
     found = [
         fault
-        for seed in range(block * BLOCK, (block + 1) * BLOCK)
+        for seed in some(range(block * BLOCK, (block + 1) * BLOCK))
         for fault in faults(narrow_program(seed), device, stage_of(seed))
     ]
     assert not found, "\n".join(found)
@@ -134,7 +134,6 @@ PARTS = 7
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("element", DTYPES)
 @pytest.mark.parametrize(("name", "number"), ROWS_OF_FLOATS)
-@pytest.mark.sample(6)
 def test_pairs(name: str, number: int, element: str, part: int, device: str) -> None:
     """Each pointwise op with each reader of its value; y is torch's to what the roundings of both may do."""
     readers = tuple(READERS)[part::PARTS]
@@ -144,7 +143,6 @@ def test_pairs(name: str, number: int, element: str, part: int, device: str) -> 
 
 
 @pytest.mark.parametrize("element", DTYPES)
-@pytest.mark.sample(1)
 def test_an_order_of_what_is_computed_has_each_element_once(element: str, device: str) -> None:
     """A mixture of experts routes by it."""
     affine = next(function for function in FUNCTIONS if function.name == "affine")

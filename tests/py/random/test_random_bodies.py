@@ -48,7 +48,6 @@ def tries(seed: int, device: str, folder: Path) -> None:
     assert all(same_bits(eager, replay) for eager, replay in zip(*ends, strict=True))
 
 
-@pytest.mark.sample(1)
 def test_random_bodies(device: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     first = int(request.config.getoption("--seed"))
     for seed in range(first, first + max(1, int(request.config.getoption("--programs")) // 25)):

@@ -243,7 +243,6 @@ EVENTS = (
 )
 
 
-@pytest.mark.sample(1)
 def test_random_lives(device: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     first = int(request.config.getoption("--seed"))
     for seed in range(first, first + int(request.config.getoption("--lives"))):

@@ -7,10 +7,12 @@ a train step of a torch model with an optimizer of its own (`random_programs`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from costs import Some
 from function_checks import check_function, smallest
 from random_convolutions import convolutional
 from random_functions import nn_program
@@ -73,17 +75,15 @@ def test_programs_are_of_many_kinds() -> None:
     assert sum(role == "grad" for each in programs for role, _ in each.expected) > 30
 
 
-def test_what_is_wrong_is_found() -> None:
+def test_what_is_wrong_is_found(some: Some) -> None:
     """An element of a gradient and a result that are a little off, and a NaN that should be none."""
     case = nn_program(1)
-    for key in [key for key, value in case.expected.items() if value.is_floating_point() and value.numel()][
-        :4
-    ]:
-        for wrong in (0.02, float("nan")):
-            changed = case.expected[key].clone(memory_format=torch.contiguous_format)
-            changed.reshape(-1)[-1] += wrong * (1 + changed.abs().max())
-            with pytest.raises(AssertionError, match=key[1]):
-                check_function(case.expecting({key: changed}), "cpu")
+    keys = [key for key, value in case.expected.items() if value.is_floating_point() and value.numel()]
+    for key, wrong in some([*itertools.product(keys[:4], (0.02, float("nan")))]):
+        changed = case.expected[key].clone(memory_format=torch.contiguous_format)
+        changed.reshape(-1)[-1] += wrong * (1 + changed.abs().max())
+        with pytest.raises(AssertionError, match=key[1]):
+            check_function(case.expecting({key: changed}), "cpu")
 
 
 def test_weights_in_f32_are_not_excused_by_what_bf16_rounds() -> None:

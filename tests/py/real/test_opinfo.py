@@ -107,7 +107,6 @@ def run(name: str, variant: str, number: int, dtype: torch.dtype = torch.float32
     return tried(info.op, list(samples(info, dtype))[number], dtype)
 
 
-@pytest.mark.sample(2)
 def test_samples_are_right_or_refused(chosen: str, request: pytest.FixtureRequest) -> None:
     count, seed = (int(request.config.getoption(name)) for name in ("--opinfo-samples", "--seed"))
     dtype = dtype_of(chosen)
@@ -121,7 +120,6 @@ def test_samples_are_right_or_refused(chosen: str, request: pytest.FixtureReques
 
 
 @pytest.mark.parametrize(("name", "variant", "number"), MENDED)
-@pytest.mark.sample(2)
 def test_what_was_wrong_is_mended(name: str, variant: str, number: int) -> None:
     outcome = run(name, variant, number)
     assert outcome.kind == ("refused" if name == "std" else "right"), outcome
@@ -146,7 +144,6 @@ def expect_known(label: str, outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.sample(1)
 def test_ops_on_images_are_refused_for_known_reasons_alone(
     part: int, dtype: torch.dtype, request: pytest.FixtureRequest
 ) -> None:
@@ -160,7 +157,6 @@ def test_ops_on_images_are_refused_for_known_reasons_alone(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.sample(1)
 def test_modules_are_refused_for_known_reasons_alone(
     part: int, dtype: torch.dtype, request: pytest.FixtureRequest
 ) -> None:
@@ -175,7 +171,6 @@ TRAINED = ("add", "cumsum", "matmul", "nn.functional.layer_norm", "softmax", "su
 
 
 @pytest.mark.parametrize("name", TRAINED)
-@pytest.mark.sample(2)
 def test_ops_are_not_all_refused(name: str) -> None:
     assert run(name, "", 0).kind == "right"
 

@@ -34,7 +34,6 @@ OPS = sorted(set(NAMES) - set(UNDEFINED))
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=["f64", "bf16"])
 @pytest.mark.parametrize("name", OPS)
-@pytest.mark.sample(6)
 def test_gradients_are_torchs(name: str, dtype: torch.dtype, request: pytest.FixtureRequest) -> None:
     count = 6 if request.config.getoption("--campaign") else 1
     _, where = OTHERWISE.get(name, ("", frozenset[str]()))

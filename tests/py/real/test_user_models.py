@@ -42,7 +42,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("name", [name for name in CASES if every or name not in rest or name in chosen])
 
 
-@pytest.mark.sample(3)
 def test_trains_as_torch(name: str, device: str) -> None:
     case = CASES[name]
     build = copies(built(case, name, device))

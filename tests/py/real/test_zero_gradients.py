@@ -87,7 +87,6 @@ def outside(marked: Values, allowed: Values) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(1)
 def test_only_what_has_no_gradient_parts_from_torch(name: str, device: str) -> None:
     """From torch in float64: behind steps along the noise, torch in float32 on a GPU is farther from it than we are."""
     build = copies(moved(built(CASES[name], name), device))
@@ -107,7 +106,6 @@ def test_torch_parts_from_itself_in_the_same_weights(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(1)
 def test_double_precision_agrees(name: str) -> None:
     build = copies(built(CASES[name], name, dtype=torch.float64))
     wanted, shares = torch_trained(build())
@@ -116,7 +114,6 @@ def test_double_precision_agrees(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(3)
 def test_gradient_descent_agrees_everywhere(name: str, device: str) -> None:
     build = copies(moved(built(CASES[name], name, descent), device))
     wanted, _ = torch_trained(build())

@@ -76,7 +76,6 @@ def floats(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("limit", [math.inf, 0.05], ids=["", "clipped"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.sample(2)
 def test_fifty_steps_beside_torch(optimizer: str, limit: float, device: str) -> None:
     """Half of them replayed; running statistics too. Clipping comes behind the accumulation."""
     runs = [Side(optimizer, dtype) for dtype in (torch.float32, torch.float64)]
@@ -249,7 +248,6 @@ def test_shape_groups(device: str) -> None:
 
 
 @pytest.mark.parametrize("stage", [name for name in STAGE_NAMES[1:] if name != "buffers"])
-@pytest.mark.sample(1)
 def test_every_text_reads_back_and_means_the_same(stage: str) -> None:
     side = Side("adamw")
     step = side.compiled()
@@ -345,7 +343,6 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-@pytest.mark.sample(2)
 def test_what_is_no_step_of_micro_batches_changes_nothing(case: str) -> None:
     side = Side("sgd")
     step = side.compiled()

@@ -67,7 +67,6 @@ def in_aicf(optimizer: OptimizerConfig, dtype: torch.dtype, device: str) -> list
 )
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("betas", BETAS, ids=str)
-@pytest.mark.sample(8)
 def test_the_first_moment_is_that_of_torch(
     kind: type[torch.optim.Optimizer],
     amsgrad: bool,

@@ -181,7 +181,6 @@ BAD_CALLS: tuple[Mistake, ...] = (
 
 
 @pytest.mark.parametrize("mistake", [*BAD_BATCHES, *BAD_CALLS], ids=lambda m: m.name)
-@pytest.mark.sample(2)
 def test_a_mistake_is_refused_and_nothing_is_lost(mistake: Mistake, device: str) -> None:
     setup, control = compiled(ADAM, device), compiled(ADAM, device)
     setup.train(2)
@@ -201,7 +200,6 @@ def test_a_mistake_is_refused_and_nothing_is_lost(mistake: Mistake, device: str)
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.0, True, "3", None])
-@pytest.mark.sample(2)
 def test_replay_of_a_bad_count(n: Any, device: str) -> None:
     setup, control = compiled(ADAM, device), compiled(ADAM, device)
     for each in (setup, control):
@@ -217,7 +215,6 @@ def test_replay_of_a_bad_count(n: Any, device: str) -> None:
 @pytest.mark.parametrize(
     "mistake", [m for m in BAD_BATCHES if "with" not in m.name and m.name != "None"], ids=lambda m: m.name
 )
-@pytest.mark.sample(2)
 def test_replay_with_bad_inputs(mistake: Mistake, device: str) -> None:
     """A refused batch leaves all captured inputs as they were, those before the bad one included."""
     setup, control = compiled(ADAM, device), compiled(ADAM, device)
@@ -282,7 +279,6 @@ MOVES: dict[str, Callable[[nn.Module], Any]] = {
 
 
 @pytest.mark.parametrize("move", MOVES)
-@pytest.mark.sample(2)
 def test_moved_parameters_are_refused(move: str, device: str) -> None:
     setup, control = compiled(ADAM, device), compiled(ADAM, device)
     for each in (setup, control):

@@ -36,7 +36,6 @@ ADAM = CONTRACT_OPTIMIZERS[3]
 
 
 @pytest.mark.parametrize("optimizer", CONTRACT_OPTIMIZERS, ids=str)
-@pytest.mark.sample(2)
 def test_an_honest_step_is_equal_and_stays_as_it_was(optimizer: OptimizerConfig, device: str) -> None:
     setup = compiled(optimizer, device)
     setup.train(2)

@@ -68,7 +68,6 @@ OPTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.sample(1)
 def test_an_honest_step_is_equal_and_everything_stays(
     options: dict[str, Any], exact: bool, device: str
 ) -> None:

@@ -62,7 +62,6 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sample(2)
 def test_an_honest_step_is_equal(name: str, exact: bool) -> None:
     model, options = CASES[name]
     step = step_of(model(), **options)

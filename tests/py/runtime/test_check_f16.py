@@ -54,7 +54,6 @@ FINITE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 @pytest.mark.parametrize("name", FINITE)
-@pytest.mark.sample(3)
 def test_a_finite_update_is_equal(name: str) -> None:
     step, batch = step_of(FINITE[name])
     found = step.check(batch, steps=3)

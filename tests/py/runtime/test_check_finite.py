@@ -47,7 +47,6 @@ def diverging(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")], ids=str)
-@pytest.mark.sample(4)
 def test_a_batch_that_is_not_finite_is_refused_on_request(
     number: float, dtype: torch.dtype, device: str
 ) -> None:
@@ -121,7 +120,6 @@ def test_without_the_request_a_nan_trains_as_in_torch(device: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.sample(2)
 def test_checks_change_no_bit_of_a_good_step(optimizer: str, device: str) -> None:
     plain, checked = Side(optimizer, device), Side(optimizer, device, check_finite=True)
     for side in (plain, checked):

@@ -46,7 +46,6 @@ def other(optimizer: OptimizerConfig, device: str = "cpu", **options: Any) -> Se
 
 
 @pytest.mark.parametrize("optimizer", CONTRACT_OPTIMIZERS, ids=str)
-@pytest.mark.sample(4)
 def test_training_goes_on_bitwise(optimizer: OptimizerConfig, device: str, tmp_path: Path) -> None:
     setup = compiled(optimizer, device)
     setup.train(3)

@@ -207,7 +207,6 @@ START = '{"__metadata__":{"format":"aicf.checkpoint","sha256":"' + "0" * 64 + '"
         (sealed({}, b"", text=START + "}"), "cannot be read"),
     ],
 )
-@pytest.mark.sample(7)
 def test_a_header_that_lies_is_refused(
     raw: bytes, message: str, saved: tuple[Setup, Path], tmp_path: Path
 ) -> None:

@@ -38,7 +38,6 @@ def file_of(name: str, files: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-@pytest.mark.sample(1)
 def test_the_same_scheduler_goes_on(name: str, tmp_path: Path) -> None:
     one, other = Scheduled.of(SCHEDULERS[name]), Scheduled.of(SCHEDULERS[name], seed=9)
     one.train(3)
@@ -53,7 +52,6 @@ def test_the_same_scheduler_goes_on(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("theirs", SCHEDULERS)
-@pytest.mark.sample(2)
 def test_another_scheduler_is_refused(theirs: str, files: Path, request: pytest.FixtureRequest) -> None:
     path = file_of(theirs, files)
     same = {theirs, *(("lambda", "lambda_object") if theirs.startswith("lambda") else ())}
@@ -110,7 +108,6 @@ NAN = {"float": "nan"}
         ("users", ["every"], "x", "every is 'x', expected a number"),
     ],
 )
-@pytest.mark.sample(6)
 def test_a_state_that_is_none_is_refused(
     name: str, path: list[Any], value: Any, message: str, files: Path, tmp_path: Path
 ) -> None:

@@ -71,7 +71,6 @@ def clipped(limits: Mapping[str, float], clip: Clip, run: Training) -> None:
 
 @pytest.mark.parametrize("order", [2.0, math.inf, 1.0])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.sample(3)
 def test_a_norm_is_limited_as_in_torch(optimizer: str, order: float, device: str) -> None:
     asked = ClipGradNorm(1.0, order)
     beside_torch(
@@ -90,7 +89,6 @@ def test_values_are_limited_as_in_torch(optimizer: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.sample(3)
 def test_each_group_has_its_limit_and_values_come_first(optimizer: str, device: str) -> None:
     def clip(run: Training, limits: Mapping[str, float]) -> None:
         torch.nn.utils.clip_grad_value_(run.model.parameters(), 0.05)
@@ -327,7 +325,6 @@ def test_a_check_sees_gradients_before_they_are_clipped(device: str) -> None:
 
 
 @pytest.mark.parametrize("stage", [name for name in STAGE_NAMES[2:] if name != "buffers"])
-@pytest.mark.sample(2)
 def test_every_text_reads_back_and_means_the_same(stage: str) -> None:
     ours = Training("adamw", clip_grad_norm=ClipGradNorm(0.05, math.inf), clip_grad_value=0.1)
     (batch,) = batches(1)

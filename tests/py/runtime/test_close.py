@@ -42,7 +42,6 @@ def trained(optimizer: OptimizerConfig, device: str) -> Setup:
 
 
 @pytest.mark.parametrize("optimizer", CONTRACT_OPTIMIZERS, ids=str)
-@pytest.mark.sample(2)
 def test_close_frees_all_and_keeps_the_values(optimizer: OptimizerConfig, device: str) -> None:
     with no_collector():
         before = live(device)
@@ -95,7 +94,6 @@ CALLS: dict[str, Callable[[Setup, Path], object]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.sample(4)
 def test_a_closed_step_says_so(call: str, tmp_path: Path) -> None:
     setup = trained(ADAM, "cpu")
     setup.step.close()

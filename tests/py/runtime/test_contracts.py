@@ -40,7 +40,6 @@ class TestContractA:
         assert change.max().item() <= 1.01e-3
 
     @every_optimizer
-    @pytest.mark.sample(5)
     def test_a_every_parameter_changes(self, optimizer: OptimizerConfig, device: str) -> None:
         setup = compiled(optimizer, device)
         before = setup.values()
@@ -55,14 +54,12 @@ class TestContractB:
 
     @every_optimizer
     @pytest.mark.parametrize("n", [1, 2, 7])
-    @pytest.mark.sample(4)
     def test_b_replay_equals_eager_steps(self, optimizer: OptimizerConfig, n: int, device: str) -> None:
         eager, replayed = compiled(optimizer, device), captured(optimizer, device)
         expected, loss = eager.train(n), replayed.step.replay(n)
         assert_same_bits({"loss": loss, **replayed.values()}, {"loss": expected, **eager.values()})
 
     @every_optimizer
-    @pytest.mark.sample(3)
     def test_b_replay_obeys_lr_changed_between_replays(self, optimizer: OptimizerConfig, device: str) -> None:
         eager, replayed = compiled(optimizer, device), captured(optimizer, device)
         for lr, n in ((1e-2, 3), (3e-3, 2), (0.0, 1), (7e-2, 4)):
@@ -72,7 +69,6 @@ class TestContractB:
             assert_same_bits({"loss": loss, **replayed.values()}, {"loss": expected, **eager.values()})
 
     @every_optimizer
-    @pytest.mark.sample(3)
     def test_b_replay_with_new_inputs(self, optimizer: OptimizerConfig, device: str) -> None:
         eager, replayed = compiled(optimizer, device), captured(optimizer, device)
         for seed in range(5):
@@ -180,7 +176,6 @@ class TestContractD:
     """`reset` frees the graph and nothing else; `restore` brings back every bit."""
 
     @every_optimizer
-    @pytest.mark.sample(4)
     def test_d_reset_keeps_parameters_and_state(self, optimizer: OptimizerConfig, device: str) -> None:
         setup, control = captured(optimizer, device), captured(optimizer, device)
         setup.step.replay(2)
@@ -283,7 +278,6 @@ class TestContractF:
     """The kernel ids that ran are the kernel ids that were planned, in order."""
 
     @every_optimizer
-    @pytest.mark.sample(5)
     def test_f_executed_kernels_are_the_planned_ones(self, optimizer: OptimizerConfig, device: str) -> None:
         setup = compiled(optimizer, device)
         planned = setup.step.planned_kernels()

@@ -35,7 +35,6 @@ BAD_LABELS = {
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("label", BAD_LABELS)
-@pytest.mark.sample(4)
 def test_a_label_out_of_range_is_refused_and_training_goes_on(
     label: str, optimizer: str, device: str
 ) -> None:
@@ -124,7 +123,6 @@ def test_the_first_of_two_losses_is_named(device: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.sample(2)
 def test_a_captured_step_skips_and_goes_on(optimizer: str, device: str) -> None:
     """New inputs after an error, replays before and after it: contract B holds for the steps that were done."""
     side, eager = Side(optimizer, device), Side(optimizer, device)

@@ -95,7 +95,6 @@ def test_a_fault_on_one_rank_changes_nothing_on_any(tmp_path: Path, pytestconfig
         assert "RankError: step: rank 0 cannot go on: TraceError" in found["refused loss"]
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", range(100))
 def test_a_rank_that_is_killed_ends_the_others_after_whole_steps(tmp_path: Path, number: int) -> None:
     ended: list[Ended] = run_ranks_of("killed", 3, tmp_path)

@@ -42,7 +42,6 @@ def loss_of(model: Any, batch: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ORDERS)
-@pytest.mark.sample(4)
 def test_equal_elements_are_no_difference(name: str, device: str) -> None:
     model = Order(ORDERS[name]).to(device)
     batch = {"x": torch.randn(16, COUNT, generator=torch.Generator().manual_seed(1)).to(device)}

@@ -94,7 +94,6 @@ OPTIONS: dict[str, Callable[[str], Trained]] = {
 
 
 @pytest.mark.parametrize("what", OPTIONS)
-@pytest.mark.sample(2)
 def test_the_own_plan_from_a_file_is_the_same_step(what: str, device: str, tmp_path: Path) -> None:
     trained = OPTIONS[what](device)
     text = trained.compiled().ir("plan")

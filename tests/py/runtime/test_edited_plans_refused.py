@@ -207,7 +207,6 @@ FOREIGN: dict[str, tuple[Callable[[str], str], str]] = {
 
 
 @pytest.mark.parametrize("what", FOREIGN)
-@pytest.mark.sample(2)
 def test_a_plan_that_binds_something_else_is_refused(what: str, tmp_path: Path) -> None:
     edit, message = FOREIGN[what]
     trained, path = classes(), tmp_path / "edited.mlir"
@@ -281,7 +280,6 @@ def replaced(i: int) -> Callable[[ProgramOp, LaunchOp], None]:
 
 
 @pytest.mark.parametrize("stage", ["plan", "buffers"])
-@pytest.mark.sample(1)
 def test_edits_of_dependencies_are_refused_or_told(stage: str, pytestconfig: pytest.Config) -> None:
     """With addresses most are refused; without, what is left runs as aicf-run runs it, and the certificate knows.
 
@@ -327,4 +325,4 @@ def test_edits_by_chance_are_refused_or_told(pytestconfig: pytest.Config) -> Non
     count, first = int(pytestconfig.getoption("--mutants")) // 5, int(pytestconfig.getoption("--seed"))
     counts, faults = summary(run_all("edited", map(str, range(first, first + count))))
     assert not faults, "\n".join(faults)
-    assert counts["equal"] + counts["differs"] > count / 10, counts
+    assert counts.get("equal", 0) + counts.get("differs", 0) > count / 10, counts

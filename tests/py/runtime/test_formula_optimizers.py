@@ -77,7 +77,6 @@ def close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> Non
 
 
 @every_formula
-@pytest.mark.sample(2)
 def test_state_goes_to_torch_and_back(config: OptimizerConfig, device: str) -> None:
     first, second = batches(device), batches(device, STEPS)
     reference = Trained(config, device)
@@ -95,7 +94,6 @@ def test_state_goes_to_torch_and_back(config: OptimizerConfig, device: str) -> N
 
 
 @every_formula
-@pytest.mark.sample(2)
 def test_a_reloaded_state_trains_on_with_the_same_bits(config: OptimizerConfig, device: str) -> None:
     first, second = batches(device), batches(device, STEPS)
     whole, begun, resumed = (Trained(config, device) for _ in range(3))
@@ -109,7 +107,6 @@ def test_a_reloaded_state_trains_on_with_the_same_bits(config: OptimizerConfig, 
 
 
 @every_formula
-@pytest.mark.sample(3)
 def test_a_cleared_state_begins_anew(config: OptimizerConfig, device: str) -> None:
     ours, theirs = Trained(config, device), Trained(config, device)
     given = batches(device)
@@ -128,7 +125,6 @@ def test_a_cleared_state_begins_anew(config: OptimizerConfig, device: str) -> No
 
 
 @every_formula
-@pytest.mark.sample(2)
 def test_two_steps_share_one_optimizer(config: OptimizerConfig, device: str) -> None:
     ours, theirs = Trained(config, device), Trained(config, device)
     given = batches(device)
@@ -170,7 +166,6 @@ SCHEDULES = [
     ("config", "schedule"), SCHEDULES, ids=[f"{config}-{each.__name__}" for config, each in SCHEDULES]
 )
 @pytest.mark.filterwarnings("ignore:Detected call of")
-@pytest.mark.sample(4)
 def test_schedules_are_followed(
     config: OptimizerConfig, schedule: Callable[[torch.optim.Optimizer], Any], device: str
 ) -> None:
@@ -181,7 +176,6 @@ def test_schedules_are_followed(
 
 
 @every_formula
-@pytest.mark.sample(4)
 def test_no_number_is_frozen(config: OptimizerConfig) -> None:
     trained = Trained(config, "cpu")
     step = compile_train_step(
@@ -210,7 +204,6 @@ def test_a_number_that_torch_would_miss_is_missed() -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS[::3], ids=str)
-@pytest.mark.sample(5)
 def test_a_failed_check_changes_nothing(config: OptimizerConfig, device: str) -> None:
     trained = Trained(config, device)
     given = batches(device)
@@ -250,7 +243,6 @@ def test_a_centred_variance_is_not_below_zero(device: str) -> None:
 
 
 @every_formula
-@pytest.mark.sample(5)
 def test_groups_of_one_parameter_are_those_of_torch(config: OptimizerConfig, device: str) -> None:
     """What such a group computes of its numbers is one point, whose results lie where its operands do."""
     given = [{name: value.double() for name, value in batch.items()} for batch in batches(device)]

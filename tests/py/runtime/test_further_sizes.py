@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from costs import Some
 from models import mlp, mse, regression, to_device, values
 from oracle import assert_same_bits
 from torch import nn
@@ -235,7 +236,7 @@ WRONG: dict[str, tuple[Batch, str]] = {
 }
 
 
-def test_ctrl_c_while_a_size_is_compiled_leaves_whole_steps() -> None:
+def test_ctrl_c_while_a_size_is_compiled_leaves_whole_steps(some: Some) -> None:
     """A signal at any moment: of tracing, lowering, compiling, binding, or of the step itself."""
     _, _, warm = made("cpu")
     began = time.perf_counter()
@@ -243,10 +244,10 @@ def test_ctrl_c_while_a_size_is_compiled_leaves_whole_steps() -> None:
     length = time.perf_counter() - began
     model, optimizer, step = made("cpu")
     other, its, twin = made("cpu", 0, (8, 5))
-    interrupted = 0
+    interrupted, moments = 0, some(range(MOMENTS))
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        for moment in range(MOMENTS):
+        for moment in moments:
             small = batch_of(5, "cpu", moment)
             done = _steps(optimizer)
             try:
@@ -267,7 +268,7 @@ def test_ctrl_c_while_a_size_is_compiled_leaves_whole_steps() -> None:
             assert sizes_of(step) == [8]
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert interrupted >= MOMENTS // 2
+    assert interrupted >= len(moments) // 2
     step.train_step(batch_of(5, "cpu"))
     assert sizes_of(step) == [8, 5]
 

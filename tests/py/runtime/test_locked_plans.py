@@ -33,7 +33,6 @@ from aicf_mlir.tuning.obeyed import check_module, lock_options, prebuilt_uses, t
     ],
 )
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.Adagrad])
-@pytest.mark.sample(3)
 def test_any_step_takes_the_lock_of_its_plan(
     tmp_path: Path, options: Any, optimizer: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

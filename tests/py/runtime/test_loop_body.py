@@ -19,7 +19,6 @@ every = pytest.mark.parametrize("make", BODIES.values(), ids=BODIES.keys())
 
 
 @every
-@pytest.mark.sample(2)
 def test_fifty_calls_equal_torch(make: Make, device: str) -> None:
     ours, theirs = (made(make, device, torch.float64) for _ in range(2))
     given = batches(ours, device, STEPS, torch.float64)
@@ -43,7 +42,6 @@ def test_fifty_calls_equal_torch(make: Make, device: str) -> None:
 
 
 @every
-@pytest.mark.sample(1)
 def test_replay_equals_eager_bit_for_bit(make: Make, device: str) -> None:
     results: list[list[torch.Tensor]] = []
     for replayed in (False, True):
@@ -63,7 +61,6 @@ def test_replay_equals_eager_bit_for_bit(make: Make, device: str) -> None:
 
 
 @every
-@pytest.mark.sample(2)
 def test_the_certificate_holds(make: Make) -> None:
     world = made(make, "cpu")
     (batch,) = batches(world, "cpu", 1)
@@ -73,7 +70,6 @@ def test_the_certificate_holds(make: Make) -> None:
 
 
 @every
-@pytest.mark.sample(2)
 def test_a_restored_step_goes_on_as_before(make: Make, device: str, tmp_path: Path) -> None:
     world = made(make, device)
     first, *rest = batches(world, device, 5)
@@ -94,7 +90,6 @@ def test_a_restored_step_goes_on_as_before(make: Make, device: str, tmp_path: Pa
         assert all(same_bits(straight, other) for other in others)
 
 
-@pytest.mark.sample(1)
 def test_the_decorator_compiles_at_the_first_call(device: str) -> None:
     ours, theirs = (made(BODIES["usual"], device) for _ in range(2))
     step = train_step(ours.body)

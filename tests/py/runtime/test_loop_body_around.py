@@ -45,7 +45,6 @@ def detached(value: Any) -> Any:
 
 
 @each_body
-@pytest.mark.sample(3)
 def test_each_step_is_torchs(make: Any) -> None:
     ours, theirs, body, same_body = Around(), Around(), make(), make()
     step = compile_step(lambda x, t: body(ours, x, t), example=[batch_of(0)], device="cpu")
@@ -69,7 +68,6 @@ def test_each_step_is_torchs(make: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [sums, logs, counts, warms_up_by_its_own_counter])
-@pytest.mark.sample(1)
 def test_replays_in_a_row_do_so_at_each_step(body: Any) -> None:
     ours, theirs = Around(), Around()
     step = compile_step(lambda x, t: body(ours, x, t), example=[batch_of(0)], device="cpu")
@@ -82,7 +80,6 @@ def test_replays_in_a_row_do_so_at_each_step(body: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [sums, logs, warms_up])
-@pytest.mark.sample(2)
 def test_a_check_and_a_snapshot_leave_the_places_as_they_were(body: Any) -> None:
     world = Around()
     step = compile_step(lambda x, t: body(world, x, t), example=[batch_of(0)], device="cpu")

@@ -330,7 +330,6 @@ REFUSED: dict[Callable[..., Any], str] = {
 
 
 @pytest.mark.parametrize("body", REFUSED, ids=lambda body: body.__name__)
-@pytest.mark.sample(14)
 def test_it_is_refused_with_its_line(body: Callable[..., Any]) -> None:
     tensors = [*model.parameters(), *other.parameters()]
     drivers = [opt, second, own, again, scheduler]

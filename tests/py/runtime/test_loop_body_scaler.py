@@ -85,7 +85,6 @@ def assert_same(ours: Scaled, theirs: Scaled) -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, RIGHT["plain-adam-decay"]], ids=["described", "written"])
-@pytest.mark.sample(1)
 def test_each_step_leaves_what_torch_leaves(kind: Any, device: str) -> None:
     ours, theirs = Scaled(device, kind), Scaled(device, kind)
     step = compile_step(ours.body, example=batch_of(device, 0), device=device)

@@ -99,7 +99,6 @@ OTHERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 @pytest.mark.parametrize("optimizer", [*OPTIMIZERS, *OTHERS])
-@pytest.mark.sample(2)
 def test_a_skipped_step_changes_nothing_that_is_trained(optimizer: str, device: str) -> None:
     """No bit of parameters, states and counters, of an optimizer without a rule of its own either."""
     ours = Side(OTHERS.get(optimizer, optimizer), device=device)
@@ -120,7 +119,6 @@ def test_a_skipped_step_changes_nothing_that_is_trained(optimizer: str, device: 
 
 @pytest.mark.parametrize("replayed", [False, True], ids=["eager", "replayed"])
 @pytest.mark.parametrize("optimizer", ["adamw", "lookahead"])
-@pytest.mark.sample(2)
 def test_the_first_step_that_is_not_skipped_makes_the_state(
     optimizer: str, replayed: bool, device: str
 ) -> None:
@@ -194,7 +192,6 @@ def test_running_statistics_follow_a_skipped_step(device: str) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.sample(2)
 def test_replays_have_the_bits_of_eager_steps(optimizer: str, dtype: torch.dtype, device: str) -> None:
     sides = [Side(optimizer, dtype, device) for _ in range(2)]
     steps = [side.compiled() for side in sides]
@@ -247,7 +244,6 @@ def test_restored_loaded_warmed_up_and_compiled_again(tmp_path: Path, device: st
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.sample(2)
 def test_micro_batches_and_clipping_beside_it(optimizer: str, device: str) -> None:
     """An overflow in one micro-batch skips the update; the norm is that of unscaled gradients."""
     runs = [Side(optimizer, dtype) for dtype in (torch.float32, torch.float64)]

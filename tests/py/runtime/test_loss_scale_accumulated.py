@@ -33,7 +33,6 @@ def loss_of(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 @pytest.mark.parametrize("scale", [LIMIT / 2, LIMIT, LIMIT * 2, LIMIT * 4])
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-@pytest.mark.sample(6)
 def test_a_share_of_the_scale_is_what_must_fit(scale: float, count: int, device: str) -> None:
     """And of the sum, which is of f32, all does."""
     model, theirs = Halved().to(device), Halved()

@@ -53,7 +53,6 @@ def eager_copy(
 
 
 @every_optimizer
-@pytest.mark.sample(3)
 def test_state_is_empty_before_the_first_step(optimizer: OptimizerConfig, device: str) -> None:
     setup = compiled(optimizer, device)
     assert not setup.optimizer.state, "after compile"
@@ -65,7 +64,6 @@ def test_state_is_empty_before_the_first_step(optimizer: OptimizerConfig, device
 
 
 @every_optimizer
-@pytest.mark.sample(3)
 def test_state_dict_is_what_torch_has(optimizer: OptimizerConfig, device: str) -> None:
     setup = compiled(optimizer, device)
     setup.train(3)
@@ -88,7 +86,6 @@ def test_state_dict_is_what_torch_has(optimizer: OptimizerConfig, device: str) -
 
 
 @every_optimizer
-@pytest.mark.sample(2)
 def test_state_dict_survives_a_file(optimizer: OptimizerConfig, device: str) -> None:
     setup = compiled(optimizer, device)
     setup.train(2)
@@ -106,7 +103,6 @@ def test_state_dict_survives_a_file(optimizer: OptimizerConfig, device: str) -> 
 
 
 @every_optimizer
-@pytest.mark.sample(2)
 def test_from_aicf_to_torch_eager(optimizer: OptimizerConfig, device: str) -> None:
     setup = compiled(optimizer, device)
     setup.train(5)
@@ -119,7 +115,6 @@ def test_from_aicf_to_torch_eager(optimizer: OptimizerConfig, device: str) -> No
 
 
 @every_optimizer
-@pytest.mark.sample(3)
 def test_from_torch_eager_to_aicf(optimizer: OptimizerConfig, device: str) -> None:
     model = mlp(8, 17, 8)
     eager = optimizer(model)
@@ -140,7 +135,6 @@ def test_from_torch_eager_to_aicf(optimizer: OptimizerConfig, device: str) -> No
 
 
 @every_optimizer
-@pytest.mark.sample(2)
 def test_an_optimizer_that_already_stepped_in_torch_can_be_compiled(
     optimizer: OptimizerConfig, device: str
 ) -> None:
@@ -159,7 +153,6 @@ def test_an_optimizer_that_already_stepped_in_torch_can_be_compiled(
 
 
 @every_optimizer
-@pytest.mark.sample(3)
 def test_load_state_dict_after_capture(optimizer: OptimizerConfig, device: str) -> None:
     """Loading goes into the captured graph's own memory: the next replay continues from there."""
     setup = compiled(optimizer, device)
@@ -318,7 +311,6 @@ def test_state_of_another_shape_is_refused(device: str) -> None:
 
 @every_optimizer
 @pytest.mark.parametrize("compiled_steps", [0, 2])
-@pytest.mark.sample(3)
 def test_eager_torch_steps_in_between(optimizer: OptimizerConfig, compiled_steps: int, device: str) -> None:
     """Parameters and state are torch's own: `loss.backward(); optimizer.step()` may come at any time."""
     setup = compiled(optimizer, device)
@@ -339,7 +331,6 @@ def test_eager_torch_steps_in_between(optimizer: OptimizerConfig, compiled_steps
 
 
 @every_optimizer
-@pytest.mark.sample(2)
 def test_a_second_step_shares_the_training(optimizer: OptimizerConfig, device: str) -> None:
     setup, control = compiled(optimizer, device), compiled(optimizer, device)
     setup.train(2)

@@ -33,7 +33,6 @@ lows = pytest.mark.parametrize("precision", LOW)
 
 @lows
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sample(2)
 def test_trains_as_torch_does_under_autocast(case: str, precision: str, device: str) -> None:
     ours, theirs = Training(case, device), Training(case, device)
     step = ours.compiled(precision=precision)
@@ -51,7 +50,6 @@ def test_trains_as_torch_does_under_autocast(case: str, precision: str, device: 
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sample(2)
 def test_it_is_the_step_of_an_autocast_in_the_loss(case: str, device: str) -> None:
     ours, other = Training(case, device), Training(case, device)
 

@@ -139,7 +139,6 @@ LIFE: dict[str, Callable[[CompiledTrainStep, Batch], object]] = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-@pytest.mark.sample(2)
 def test_everything_is_put_back_and_training_goes_on(name: str, device: str) -> None:
     """In each state, to the bit, beside a step that was not measured: with the batch of the last step, and with another."""
     step, other = STEPS[name](device), STEPS[name](device)
@@ -160,7 +159,6 @@ def test_everything_is_put_back_and_training_goes_on(name: str, device: str) -> 
 
 
 @pytest.mark.parametrize("name", STEPS)
-@pytest.mark.sample(2)
 def test_the_launches_are_those_that_ran(name: str, device: str) -> None:
     step = STEPS[name](device)
     step.train_step(batch_of(1, device))
@@ -306,7 +304,6 @@ def test_every_run_is_the_step_that_comes_next(device: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["usual", "gan", "micro_batches"])
-@pytest.mark.sample(2)
 def test_a_loop_body_is_measured_and_put_back(name: str, device: str) -> None:
     """Schedulers do not step, and the calls behind it are those of the body as it is."""
     world, theirs = made(BODIES[name], device), made(BODIES[name], device)

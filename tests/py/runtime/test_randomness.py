@@ -72,7 +72,6 @@ def drawn(
 
 @pytest.mark.parametrize("shape", [(7,), (5, 33), (2, 3, 4, 5)], ids=str)
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9, 1.0])
-@pytest.mark.sample(3)
 def test_a_mask_is_what_the_documentation_says(p: float, shape: tuple[int, ...], device: str) -> None:
     model, step, batch = drawn(lambda x: F.dropout(x, p), shape, device, seed=7)
     for number in range(3):
@@ -112,7 +111,6 @@ COUNT = 1 << 16
 
 
 @pytest.mark.parametrize("name", STATISTICS)
-@pytest.mark.sample(4)
 def test_means_and_variances(name: str, device: str) -> None:
     draw, mean, variance = STATISTICS[name]
     model, step, batch = drawn(draw, (COUNT // 8, 8), device, seed=3)

@@ -49,7 +49,6 @@ def without(setup: Setup, key: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(("config", "key"), list(kinds()))
-@pytest.mark.sample(3)
 def test_one_entry_is_missing(config: Callable[[Any], torch.optim.Optimizer], key: str) -> None:
     """Then nothing has changed, and with it training goes on."""
     setup, control = compiled(config), compiled(config)

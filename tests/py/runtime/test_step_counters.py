@@ -110,7 +110,6 @@ def named(*edits: Edit) -> Any:
 
 @every_adam
 @named(write_in_place, add_in_place, start_over, assign, load_other_steps)
-@pytest.mark.sample(6)
 def test_adam_follows_the_counter_of_each_parameter(
     optimizer: MakeOptimizer, edit: Edit, device: str
 ) -> None:
@@ -119,7 +118,6 @@ def test_adam_follows_the_counter_of_each_parameter(
 
 @every_optimizer
 @named(load_without_one, load_without_one_then_give)
-@pytest.mark.sample(6)
 def test_a_parameter_without_state_takes_its_first_step(
     optimizer: MakeOptimizer, edit: Edit, device: str
 ) -> None:
@@ -135,7 +133,6 @@ def test_a_parameter_without_a_momentum_buffer_takes_its_first_step(
 
 
 @every_optimizer
-@pytest.mark.sample(4)
 def test_state_given_to_one_parameter_before_the_first_step(optimizer: MakeOptimizer, device: str) -> None:
     check(optimizer, give_state, device, before=0)
 
@@ -209,7 +206,6 @@ def mixed(optimizer: MakeOptimizer, device: str, counts: Sequence[float] = (1, 4
 
 @every_optimizer
 @pytest.mark.parametrize("n", [1, 5])
-@pytest.mark.sample(4)
 def test_replay_equals_eager_steps_at_mixed_counts(optimizer: MakeOptimizer, n: int, device: str) -> None:
     eager, replayed = mixed(optimizer, device), mixed(optimizer, device)
     replayed.step.capture(replayed.batch)
@@ -228,7 +224,6 @@ def test_restore_brings_mixed_counts_back(optimizer: MakeOptimizer, device: str)
 
 
 @every_optimizer
-@pytest.mark.sample(4)
 def test_restore_brings_back_who_had_no_state(optimizer: MakeOptimizer, device: str) -> None:
     setup = compiled(optimizer, device)
     setup.train(2)
@@ -242,7 +237,6 @@ def test_restore_brings_back_who_had_no_state(optimizer: MakeOptimizer, device: 
 
 
 @every_adam
-@pytest.mark.sample(2)
 def test_a_counter_matters_to_its_own_parameter_alone(optimizer: MakeOptimizer, device: str) -> None:
     setup, control = (compiled(optimizer, device) for _ in range(2))
     for each in (setup, control):
@@ -256,7 +250,6 @@ def test_a_counter_matters_to_its_own_parameter_alone(optimizer: MakeOptimizer, 
 
 
 @every_adam
-@pytest.mark.sample(2)
 def test_a_pin_holds_for_every_parameter_of_the_group(optimizer: MakeOptimizer, device: str) -> None:
     """With both corrections pinned the counts do not matter; released, each parameter follows its own again."""
     pinned, level = mixed(optimizer, device), mixed(optimizer, device, (3, 3, 3, 3))
@@ -295,7 +288,6 @@ def test_meta_shows_the_first_parameter_and_writes_all(device: str) -> None:
 
 @pytest.mark.parametrize("level", ["step", "lowered", "kernel", "plan"])
 @pytest.mark.parametrize("optimizer", [ADAM.but(amsgrad=True), MOMENTUM], ids=str)
-@pytest.mark.sample(4)
 def test_every_level_takes_mixed_counts(optimizer: OptimizerConfig, level: str) -> None:
     """The interpreter of each level beside the compiled step, from counts that all differ."""
     setup = mixed(optimizer, "cpu")

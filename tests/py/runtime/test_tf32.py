@@ -50,7 +50,6 @@ def marks(step: BuiltStep, stage: str = "step") -> list[bool]:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sample(2)
 def test_on_the_cpu_it_has_the_bits_of_f32(case: str) -> None:
     trained = [Training(case, "cpu", adam) for _ in range(2)]
     for each, precision in zip(trained, ("f32", "tf32"), strict=True):
@@ -61,7 +60,6 @@ def test_on_the_cpu_it_has_the_bits_of_f32(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sample(2)
 def test_all_products_of_the_model_and_their_gradients_may_round(case: str, device: str) -> None:
     allowed, plain = (Training(case, device).compiled(precision=given) for given in ("tf32", "f32"))
     for stage in ("nn", "step", "fused", "kernel"):

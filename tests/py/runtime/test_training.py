@@ -119,7 +119,6 @@ def gradients(seed: int = 3, columns: int = 33) -> list[Batch]:
 
 
 @every_optimizer
-@pytest.mark.sample(8)
 def test_gradients_of_every_magnitude(optimizer: OptimizerConfig, device: str) -> None:
     training = Training(GradientIsInput(len(REGIMES), 33), optimizer, output_is_loss, gradients())
     ours = training.in_aicf(device)
@@ -138,7 +137,6 @@ def _mse(optimizer: OptimizerConfig) -> Loss:
 
 
 @every_optimizer
-@pytest.mark.sample(4)
 def test_mlp_regression(optimizer: OptimizerConfig, device: str) -> None:
     model = mlp(15, 33, 17, activation=nn.Tanh)
     batches = batches_of(regression, batch=7, features=15, outputs=17)
@@ -268,7 +266,6 @@ def _one_cycle(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRS
         pytest.param(MOMENTUM, _one_cycle, id="OneCycleLR with momentum"),
     ],
 )
-@pytest.mark.sample(2)
 def test_lr_schedulers_need_no_recompile(optimizer: OptimizerConfig, schedule: Schedule, device: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -276,7 +273,6 @@ def test_lr_schedulers_need_no_recompile(optimizer: OptimizerConfig, schedule: S
 
 
 @every_optimizer
-@pytest.mark.sample(5)
 def test_float64(optimizer: OptimizerConfig, device: str) -> None:
     """In float64 torch is itself the reference: the two may differ by rounding alone."""
     batches = [to_dtype(batch, torch.float64) for batch in batches_of(regression)]

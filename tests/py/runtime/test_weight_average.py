@@ -51,7 +51,6 @@ def in_torch(decay: float, dtype: torch.dtype) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3, 0.9, 0.999])
-@pytest.mark.sample(3)
 def test_forty_steps_beside_torch(decay: float, device: str) -> None:
     """Half of them replayed, one of them skipped: it averages the parameter that stayed, as torch's loop does."""
     step = compiled(device, decay)

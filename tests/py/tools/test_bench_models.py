@@ -12,6 +12,7 @@ from typing import Any
 import children
 import pytest
 import torch
+from costs import Some
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
 
@@ -32,19 +33,19 @@ ROWS = ["gpt2:8x4", "sac", "gnn"]
 """One with dropout, clip and micro-batches, one with a body of its own, one with indices."""
 
 
-def test_models_train_as_in_torch(tmp_path: Path) -> None:
-    found = tmp_path / "rows.json"
+def test_models_train_as_in_torch(tmp_path: Path, some: Some) -> None:
+    names, found = some(ROWS), tmp_path / "rows.json"
     options = ("--tiny", "--seconds", "0.005", "--contenders", "aicf,eager,graph", "--json", found)
-    done = run(models_gpu, *options, "--rows", ",".join(ROWS))
+    done = run(models_gpu, *options, "--rows", ",".join(names))
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(found.read_text())["rows"]
-    assert sorted(rows) == sorted(ROWS)
+    assert sorted(rows) == sorted(names)
     for title, row in rows.items():
         assert row["graph"]["error"] == "ValueError: a CUDA graph needs --device cuda"
         assert row["aicf"]["us"] > 0 and row["eager"]["us"] > 0
         rel = 0.02 if models_gpu.ROWS[title].drawn else 5e-3
         assert row["aicf"]["loss"] == pytest.approx(row["eager"]["loss"], rel=rel)
-    assert all(title in done.stdout for title in ROWS)
+    assert all(title in done.stdout for title in names)
 
 
 def test_every_row_has_tiny_sizes() -> None:
@@ -58,7 +59,6 @@ def test_every_row_has_tiny_sizes() -> None:
 @pytest.mark.parametrize(
     "options, said", [(("--budget", "0"), "the budget of 0 s is spent"), (("--rows", "gpt5"), "got gpt5")]
 )
-@pytest.mark.sample(1)
 def test_what_is_not_measured_is_said(options: tuple[str, ...], said: str) -> None:
     done = run(models_gpu, "--tiny", "--contenders", "aicf", *options)
     assert said in done.stdout + done.stderr
@@ -71,12 +71,11 @@ def test_another_loss_is_seen() -> None:
         assert models_gpu.is_off(row, {"aicf": {"first": 2.0, "loss": loss}, "eager": peer}) == off
 
 
-def test_a_sweep_finds_times_and_floors(tmp_path: Path) -> None:
-    found = tmp_path / "found.json"
+def test_a_sweep_finds_times_and_floors(tmp_path: Path, some: Some) -> None:
+    ops, found = some(["relu6", "index_put"]), tmp_path / "found.json"
     options = (
         "--only",
-        "relu6",
-        "index_put",
+        *ops,
         "--largest",
         "5000",
         "--most",
@@ -87,7 +86,7 @@ def test_a_sweep_finds_times_and_floors(tmp_path: Path) -> None:
     done = run(sweep_gpu, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(found.read_text())
-    assert {row["op"] for row in rows} == {"relu6", "index_put"}
+    assert {row["op"] for row in rows} == {*ops}
     assert {row["element"] for row in rows} == {"f32", "bf16"}
     assert {row["kind"] for row in rows} == {"forward", "gradient"}
     for row in rows:

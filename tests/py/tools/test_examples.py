@@ -18,7 +18,7 @@ import torch
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-@pytest.mark.sample(0)  # what it trains is compared with torch below
+@pytest.mark.campaign  # what it trains is compared with torch below
 def test_char_gpt(device: str) -> None:
     run = children.run([sys.executable, str(EXAMPLES / "char_gpt.py"), "--device", device, "--steps", "24"])
     assert run.returncode == 0, run.stderr
@@ -103,7 +103,7 @@ def test_the_schedule_of_char_gpt(char_gpt: ModuleType) -> None:
     assert rates[-1] == pytest.approx(0.1, abs=1e-3)
 
 
-@pytest.mark.sample(0)  # as above
+@pytest.mark.campaign  # as above
 def test_cifar(device: str, tmp_path: Path) -> None:
     plot = tmp_path / "losses.svg"
     command = [

@@ -37,7 +37,6 @@ def test_xdsl_finds_the_dialects_and_passes() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-@pytest.mark.sample(1)
 def test_xdsl_opt_runs_the_passes(example: Path) -> None:
     passes = "lower,fuse,select-kernels,bufferize,plan-memory"
     if example.stem == "train_step":

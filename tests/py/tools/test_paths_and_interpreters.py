@@ -45,7 +45,6 @@ NO_UTF8 = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 @pytest.mark.parametrize("name", ["häß", b"latin-\xe4"], ids=["utf8", "latin1"])
 @pytest.mark.parametrize("locale", [NO_UTF8, {}], ids=["C", "own"])
-@pytest.mark.sample(1)
 def test_a_script_in_any_folder(name: str | bytes, locale: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(os.fsencode(name))
     folder.mkdir()

@@ -60,7 +60,6 @@ def test_no_picture_is_left_over() -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--timeline",)])
-@pytest.mark.sample(1)
 def test_the_same_plan_gives_the_same_bytes(options: tuple[str, ...]) -> None:
     """In processes that order sets differently, from a place that has no part in it."""
     drawn = [
@@ -77,7 +76,6 @@ def test_the_same_plan_gives_the_same_bytes(options: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("stage", STAGE_NAMES)
 @pytest.mark.parametrize("target", ["cpu", "sm_90"])
-@pytest.mark.sample(5)
 def test_a_file_of_any_stage(plot: Plot, tmp_path: Path, stage: str, target: str) -> None:
     """All make the plan of the whole step; from `lowered`, as in aicf-run, without fusion."""
     file = str(tmp_path / "stage.mlir")
@@ -244,7 +242,6 @@ def test_launches_are_as_wide_as_they_took(plot: Plot, measured: tuple[str, Path
         (lambda d: d.update(launches=5), "this is no profile of version 1"),
     ],
 )
-@pytest.mark.sample(5)
 def test_times_of_another_plan_are_refused(
     plot: Plot, measured: tuple[str, Path], change: Callable[[Any], object], message: str
 ) -> None:
@@ -285,7 +282,6 @@ def test_control_c(plot: Plot, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.sample(14)
 def test_any_text_is_drawn_or_refused(seed: int) -> None:
     """Programs of every stage with some changes, most of which break a rule."""
     text = mutated(seed)

@@ -218,7 +218,6 @@ def test_a_package_is_imported_only_for_its_pass(tmp_path: Path) -> None:
         ),
     ],
 )
-@pytest.mark.sample(2)
 def test_a_package_that_is_refused(tmp_path: Path, points: list[str], message: str) -> None:
     run = [sys.executable, "-m", "aicf_mlir.tools.aicf_opt", MLP, "-p", "other"]
     done = children.run(run, cwd=ROOT, env=install(tmp_path, *points))

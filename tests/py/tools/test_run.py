@@ -45,7 +45,6 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("stage", [name for name in STAGE_NAMES if name != "buffers"])
-@pytest.mark.sample(2)
 def test_the_stages_of_a_step_with_an_optimizer_of_its_own_run(run: Run, tmp_path: Path, stage: str) -> None:
     """Before the update is applied it is a private function beside the step."""
     model = mlp(8, 17, 8)

@@ -1,52 +1,90 @@
-"""Which cases a usual run has of a test that is marked `sample`, and which a campaign has."""
+"""Which cases a usual run has of a test that costs more than its budget, and which a campaign has."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+import conftest
+import costs
 import pytest
-from conftest import beyond_samples
+from costs import CASES, DRAWS, Cost
+
+MANY = "file.py::test_many"
+COSTS = {
+    MANY: Cost(CASES / 3),
+    "file.py::test_few": Cost(CASES / 3),
+    "file.py::test_dear": Cost(9.0, "2-cpu"),
+}
 
 
 class Case:
     """A collected case with its marks."""
 
-    def __init__(self, name: str, **marks: int):
-        self.nodeid = name
-        self.marks = {mark: pytest.mark.usefixtures(number).mark for mark, number in marks.items()}
+    def __init__(self, name: str, *marks: str):
+        self.nodeid = f"tests/py/{name}"
+        self.marks = {mark: pytest.mark.usefixtures(mark).mark for mark in marks}
 
     def get_closest_marker(self, name: str) -> Any:
         return self.marks.get(name)
 
 
-CASES = [
-    *(Case(f"file.py::test_many[{i}]", sample=3) for i in range(10)),
-    *(Case(f"file.py::test_few[{i}]", sample=3) for i in range(2)),
-    *(Case(f"file.py::test_all[{i}]") for i in range(10)),
-    *(Case(f"file.py::test_many[cuda-{i}]", sample=3, skip=0) for i in range(10)),
+CASES_OF_ALL = [
+    *(Case(f"{MANY}[{i}]") for i in range(10)),
+    *(Case(f"file.py::test_few[{i}]") for i in range(2)),
+    *(Case(f"file.py::test_free[{i}]") for i in range(10)),
+    *(Case(f"file.py::test_dear[{i}-cpu]") for i in range(4)),
+    *(Case(f"file.py::test_dear[{i}-cuda]", "gpu") for i in range(4)),
+    *(Case(f"{MANY}[cuda-{i}]", "skip") for i in range(10)),
+    Case("file.py::test_shown_elsewhere", "campaign"),
 ]
 
 
-def run(arguments: tuple[str, ...] = ("tests/py",), campaign: bool = False, keyword: str = "") -> list[str]:
-    """The names of the cases that run."""
-    options = {"--campaign": campaign, "keyword": keyword}
-    config: Any = SimpleNamespace(getoption=options.__getitem__, args=list(arguments))
-    items: Any = CASES
-    left_out: Any = list(beyond_samples(config, items))
-    return [case.nodeid for case in CASES if case not in left_out]
+def ran() -> list[str]:
+    items: Any = CASES_OF_ALL
+    left_out: Any = [*costs.beyond_budget(items, COSTS)]
+    return [case.nodeid.removeprefix("tests/py/") for case in CASES_OF_ALL if case not in left_out]
 
 
 def test_a_usual_run_has_some_cases_from_first_to_last() -> None:
-    ran = run()
-    assert [name for name in ran if "test_many[" in name and "cuda" not in name] == [
-        f"file.py::test_many[{i}]" for i in (0, 4, 9)
+    assert [name for name in ran() if f"{MANY}[" in name and "cuda" not in name] == [
+        f"{MANY}[{i}]" for i in (0, 4, 9)
     ]
-    assert len(ran) == 3 + 2 + 10 + 10, "what is skipped costs nothing, and says why it is"
+    assert len(ran()) == 3 + 2 + 10 + 2 + 10, "what is skipped costs nothing, and says why it is"
+
+
+def test_of_what_is_dear_it_has_one_case_for_each_device() -> None:
+    assert [name for name in ran() if "dear" in name] == [
+        f"file.py::test_dear[{i}]" for i in ("2-cpu", "0-cuda")
+    ]
+
+
+def test_of_what_is_drawn_it_has_what_there_is_time_for() -> None:
+    assert costs.some(range(9), Cost(DRAWS * 3)) == [0, 4, 8]
+    assert costs.some(range(9), Cost(DRAWS * 100)) == [0]
+    assert costs.some(range(9), Cost(DRAWS / 2)) == costs.some(range(9), None) == [*range(9)]
 
 
 @pytest.mark.parametrize(
-    "options", [{"campaign": True}, {"keyword": "many"}, {"arguments": ("file.py::test_many",)}]
+    "options",
+    [
+        {"--campaign": True},
+        {"counts_given": True},
+        {"keyword": "many"},
+        {"arguments": ("file.py::test_many",)},
+        {},
+    ],
 )
 def test_a_campaign_and_who_asks_by_name_have_all(options: dict[str, Any]) -> None:
-    assert len(run(**options)) == len(CASES)
+    given = {"--campaign": False, "keyword": "", "counts_given": False} | options
+    config: Any = SimpleNamespace(
+        getoption=given.__getitem__, args=list(given.get("arguments", ("tests/py",)))
+    )
+    assert conftest.is_asked_for(config) == bool(options)
+
+
+def test_every_row_is_of_a_test() -> None:
+    for name in costs.read():
+        path, _, function = name.partition("::")
+        text = (costs.TABLE.parent / path).read_text()
+        assert f"def {function.rpartition('::')[2]}(" in text, name

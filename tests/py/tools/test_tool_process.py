@@ -53,7 +53,6 @@ def interrupted(folder: Path, package: str, command: Sequence[str | Path]) -> tu
 
 
 @pytest.mark.parametrize("module", TOOLS)
-@pytest.mark.sample(2)
 def test_control_c_during_imports_leaves_without_a_traceback(module: str, tmp_path: Path) -> None:
     first, later = "scipy_openblas32", "xdsl"  # of the package itself, of its tools
     for package in (first,) if module == "aicf" else (first, later):

@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map  # pyright: ignore[reportU
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.loop_body.converted import runs_percent
+from aicf_mlir.frontend.loop_body.decided import DECIDED, is_decided_by
 from aicf_mlir.frontend.loop_body.texts import Texts
 from aicf_mlir.frontend.recorder import function_name
 from aicf_mlir.frontend.source import quoted, trace_error
@@ -245,6 +246,8 @@ class Number:
         is_decided = self.is_known and self.book.texts.at_once
         if is_decided or not source.is_users_frame(asking):
             return format(self.at_once(), spec)
+        if is_decided_by(asking):
+            self.refuse(DECIDED)
         return self.written(spec)
 
     def written(self, spec: str) -> str:

@@ -17,8 +17,10 @@ import torch
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.carried import Key, key_of, kind_of, set_content
+from aicf_mlir.frontend.loop_body.decided import DECIDED, is_decided_where_written
 from aicf_mlir.frontend.loop_body.numbers import Book, Number, held
 from aicf_mlir.frontend.loop_body.returned import is_like
+from aicf_mlir.frontend.loop_body.texts import is_marked
 from aicf_mlir.frontend.places import PlaceNames, VisitedPlace
 from aicf_mlir.frontend.reads import ABSENT, Kind, Read
 from aicf_mlir.frontend.source import trace_error
@@ -229,6 +231,9 @@ class PythonState:
         is_new = False
         for place in effects:
             key, is_one = key_of(place), place.kind in ONE
+            code = place.code if is_one and is_marked(place.after) else None
+            if code is not None and is_decided_where_written(code, place.offset, str(place.key)):
+                raise trace_error(f"the loop body {DECIDED}", place.location)
             if not is_one and (
                 place.read_first or place.kind != "content" or not is_a(place.owner, (list, deque, dict))
             ):

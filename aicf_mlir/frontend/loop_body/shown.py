@@ -13,13 +13,16 @@ import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, cast
 
 import torch
 
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.loop_body.decided import DECIDED, names_that_decide
 from aicf_mlir.frontend.loop_body.numbers import Book, Number
 from aicf_mlir.frontend.loop_body.python_state import Request
-from aicf_mlir.frontend.loop_body.texts import MARK
+from aicf_mlir.frontend.loop_body.texts import is_marked
 from aicf_mlir.frontend.reads import ORIGINAL, Replaced, while_tracing
 from aicf_mlir.frontend.special import TRACED
 from aicf_mlir.frontend.values import is_a
@@ -115,6 +118,7 @@ def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: boo
     def shown(*args: Any, **named: Any) -> Any:
         if not any(has_number(each) or is_a(each, TRACED) for each in (*args, *named.values())):
             return function(*args, **named)
+        refuse_decided_texts()
         apart = {key: value for key, value in named.items() if not _is_plain(value)}
         called = function.__get__(args[0]) if is_method else function
         rest = {key: value for key, value in named.items() if key not in apart}
@@ -124,13 +128,24 @@ def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: boo
     return shown
 
 
+def refuse_decided_texts() -> None:
+    """Refuse to show anything in a function that compares a text with a number in it: what it shows may depend on that."""
+    frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        if source.is_users_frame(frame):
+            names = names_that_decide(frame.f_code) & frame.f_locals.keys()
+            if any(is_marked(frame.f_locals[name]) for name in names):
+                raise source.trace_error(f"the loop body {DECIDED}", source.here())
+        frame = frame.f_back
+
+
 def has_number(value: Any) -> bool:
     """True for a number that is known after each step, a text with the mark of one, and a container of them."""
     if type(value) is dict:
         return any(map(has_number, cast("dict[Any, Any]", value).values()))
     if type(value) in (list, tuple):
         return any(map(has_number, value))
-    return type(value) is Number or (type(value) is str and MARK.search(value) is not None)
+    return type(value) is Number or is_marked(value)
 
 
 def _is_plain(value: Any) -> bool:

@@ -11,6 +11,11 @@ MARK = re.compile("\ue0f1([0-9]+)\ue0f2")
 """The mark of a number, two characters that no text has around its place."""
 
 
+def is_marked(value: object) -> bool:
+    """True for a text with a mark in it."""
+    return type(value) is str and MARK.search(value) is not None
+
+
 WIDTHS = count()
 
 

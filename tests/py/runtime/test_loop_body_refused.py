@@ -321,7 +321,7 @@ REFUSED: dict[Callable[..., Any], str] = {
     decides_by_a_loss: r"needs the value of a tensor at once; return it, and decide by it outside.*\(`if trained",
     writes_by_percent: r"writes a number that it has read from a tensor by %.*an f-string may have it",
     pads_a_text: r"the loop body returns ' +' as '.*', and ' +' at its next call",
-    writes_a_text_and_drops_it: r"reads the value of a tensor.*neither returns, prints nor keeps it",
+    writes_a_text_and_drops_it: r"compares a text with a number in it that it has read; return the text",
     sets_a_rate_from_the_loss: r"sets param_groups\[…\]\['lr'\] to a value of the step before opt\.step\(\)",
     prints_a_list: r"prints a tensor .*return it",
     adds_to_a_set: r"changes seen, which would happen once",

@@ -50,7 +50,7 @@ class Behind:
 
     def _walk(self, function: Any, path: str) -> None:
         self.modules, self.drivers, self.tensors = {}, {}, {}
-        seen: dict[int, Any] = {}
+        seen: dict[int, Any] = {id(sys.modules): sys.modules}  # which leads to all code that there is
         pending: list[tuple[Any, str]] = [(function, path)]
         while pending and len(seen) < MOST:
             value, where = pending.pop()

@@ -150,10 +150,12 @@ def detach(call: Call) -> Value:
 
 
 def full_like(value: float | None = None, key: str = "fill_value") -> AtenRule:
-    """Return the rule for a tensor known while tracing: `value`, or the argument `key`, in each element."""
+    """Return the rule for one number in each element: `value`, or the argument `key`, which an optimizer's step may compute."""
 
     def row(call: Call) -> Value:
         number = call.number(key, call.expected.dtype) if value is None else value
+        if isinstance(number, SSAValue):
+            return call.emit.broadcast(call.of(number, call.expected.dtype), tuple(call.expected.shape))
         return torch.tensor(number, dtype=call.expected.dtype, device="cpu").expand(
             tuple(call.expected.shape)
         )

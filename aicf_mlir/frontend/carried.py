@@ -23,7 +23,7 @@ from aicf_mlir.frontend.places import PlaceNames, VisitedPlace
 from aicf_mlir.frontend.reached import opaque_error
 from aicf_mlir.frontend.reads import ABSENT
 from aicf_mlir.frontend.recorder import tensors
-from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.source import is_installed, trace_error
 from aicf_mlir.frontend.special import TRACED
 from aicf_mlir.frontend.values import DEQUE, DICT, LIST, SET, alike, is_a
 from aicf_mlir.ir.locations import SourceLocation
@@ -160,6 +160,23 @@ def is_traced(value: object) -> bool:
     return any(is_a(tensor, TRACED) for tensor in tensors(value))
 
 
+def is_memo(place: VisitedPlace) -> bool:
+    """True for entries that code of an installed package misses and makes, such as einops' backend of a type of tensor. A
+    call that misses them makes them again, and the step with them must be the same (`Carried.plain`).
+    """
+    if place.location is None or not is_installed(place.location.file) or not place.read_first:
+        return False
+    first: Members = () if place.first is ABSENT else place.first
+    made: Members = (place.after,)
+    if place.kind == "content" and is_a(place.owner, dict):
+        made = place.after[len(first) :]
+        if not alike(first, place.after[: len(first)]):
+            return False
+    elif place.kind != "item" or place.first is not ABSENT:
+        return False
+    return not any(type(each) in FLAGS for each in made[-1::-2]) and not any(True for _ in tensors(made))
+
+
 class Carried:
     """The values in `places` that a call leaves and the next call would compute with."""
 
@@ -254,6 +271,8 @@ class Carried:
         a module in which a body leaves a value that `is_known_after` the step.
         """
         left = [place for place in self.places if place.is_left and place.location is not None]
+        memos = {id(place.owner) for place in left if is_memo(place)}
+        left = [place for place in left if id(place.owner) not in memos]
         own = {id(place.owner) for place in left if is_known_after(place.after)}
         return [
             place

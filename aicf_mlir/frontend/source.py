@@ -55,6 +55,11 @@ def is_users_file(file: str) -> bool:
     return not path.is_relative_to(_STANDARD_LIBRARY) or "site-packages" in path.parts
 
 
+def is_installed(file: str) -> bool:
+    """True if `file` belongs to an installed package."""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
 def is_users_frame(frame: FrameType) -> bool:
     """True if the user's code runs in `frame`; code without a file belongs to the module whose globals it has."""
     code = frame.f_code

@@ -259,7 +259,9 @@ def _limit(name: str, driver: Any, verbs: Mapping[str, Any]) -> None:
     def assigned(self: Any, attribute: str, value: object) -> None:
         raise _refused(f"sets {name}.{attribute}", "do so between two calls of the step")
 
-    limited = type(kind.__name__, (kind,), {"__getattribute__": looked_up, "__setattr__": assigned})
+    # by `type` itself: a metaclass, as abc's, runs code of its own, which the trace would take for the user's
+    own = {"__getattribute__": looked_up, "__setattr__": assigned, "__module__": __name__}
+    limited = type.__new__(type(kind), kind.__name__, (kind,), own)
     object.__setattr__(driver, "__class__", limited)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC
 from collections.abc import Callable
 from typing import Any
 
@@ -175,6 +176,22 @@ class Warmed(Written):
             p.add_(grad.clamp(-group["limit"], group["limit"]), alpha=-max(rate, 1e-5))
 
 
+class Bounded(Written, ABC):
+    """AdaBound, arXiv:1902.09843: a tensor full of the rate, between bounds that close. Its metaclass is that of abc."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p, grad, state, group in self.entries():
+            if len(state) == 0:
+                state["step"], state["exp_avg_sq"] = 0, torch.zeros_like(p)
+            state["step"] += 1
+            state["exp_avg_sq"].mul_(group["beta"]).addcmul_(grad, grad, value=1 - group["beta"])
+            rate = group["lr"] * math.sqrt(1 - group["beta"] ** state["step"])
+            lower = group["last"] * (1 - 1 / (0.1 * state["step"] + 1))
+            size = torch.full_like(grad, rate).div_(state["exp_avg_sq"].sqrt().add_(group["eps"]))
+            p.add_(-size.clamp_(lower, 3 * group["last"]).mul_(grad))
+
+
 class Centralized(Written):
     """SGD on gradients without their mean over all but the first dimension; the norm is over all parameters."""
 
@@ -201,6 +218,7 @@ RIGHT: dict[str, Config] = {
     "lookahead": lambda ps: Lookahead(ps, lr=1e-2, alpha=0.5),
     "foreach": lambda ps: Foreach(ps, lr=1e-3, alpha=0.99, eps=1e-6),
     "warmed": lambda ps: Warmed(ps, lr=1e-2, warm=(1e-4, 1.5), limit=0.5),
+    "bounded": lambda ps: Bounded(ps, lr=1e-2, beta=0.99, eps=1e-4, last=0.1),
     "centralized": lambda ps: Centralized(ps, lr=1e-2, eps=1e-6),
     "adafactor": lambda ps: torch.optim.Adafactor(ps, lr=1e-2, weight_decay=0.1),
 }

@@ -180,6 +180,7 @@ class ExportedStep:
             name
             for name, placeholder in self.placeholders.items()
             if placeholder.tensor.requires_grad
+            or id(placeholder.tensor) in self.recorder.freed
             or (placeholder.is_captured and memory_of(placeholder.tensor) in memories)
         }
 

@@ -102,6 +102,8 @@ class Recorder(InnerGradients, TorchFunctionMode):
         """The user's own tensors that the step reads besides its parameters, buffers and batch, by id."""
         self.leaves: dict[int, torch.Tensor] = {}
         """The tensors that the step itself has made leaves, as by `requires_grad_()`, by id."""
+        self.freed: set[int] = set()
+        """The ids of the user's parameters that the step itself lets require a gradient."""
         self.known = KnownValues()
         """The values of tensors that the trace knows."""
         self.selections = Selections(self.known)

@@ -15,7 +15,13 @@ from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.inner_gradients import as_list
 from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes_in_place
-from aicf_mlir.frontend.loop_body.converted import CONVERSIONS, CONVERTED, is_returned, users_frame
+from aicf_mlir.frontend.loop_body.converted import (
+    CONVERSIONS,
+    CONVERTED,
+    is_returned,
+    runs_percent,
+    users_frame,
+)
 from aicf_mlir.frontend.loop_body.numbers import READ, Book, Number, ReadTensor, expect_tensors, with_tensors
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
 from aicf_mlir.frontend.markers import BACKWARD, LEFT, UPDATE, WRITTEN
@@ -94,6 +100,8 @@ class GradientRecorder(Recorder):
         self._gradients = {}
         self._given: set[int] = set()
         """The parameters that were given a gradient."""
+        self.frozen: dict[torch.Tensor, bool] = {}
+        """`requires_grad` of the user's parameters that the body leaves with another one than it found."""
         self.asked_left: set[int] = set()
         """The user's parameters whose gradient the body reads as an earlier call left it."""
         self._own = {id(traced): id(own) for own, traced in twins}
@@ -105,12 +113,8 @@ class GradientRecorder(Recorder):
             raise self.book.refused[0]
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             self._replaced.expect_apart(self._replaced.tensors, where)
-        for traced, before in self._requires:
-            if traced.requires_grad != before:
-                raise trace_error(
-                    "the loop body leaves requires_grad of a parameter other than it found it; set it back before it ends",
-                    where,
-                )
+        found = zip(self.parameters, self._requires, strict=True)
+        self.frozen = {own: now.requires_grad for own, (now, was) in found if now.requires_grad != was}
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tracer's tensor that replaces the user's."""
@@ -208,7 +212,10 @@ class GradientRecorder(Recorder):
                 location,
             )
         if name.startswith("requires_grad") and of_leaf:
-            return func(*args, **named)
+            result = func(*args, **named)
+            if getattr(func, "__name__", "") != "__get__" and args[0].requires_grad:
+                self.freed.update(filter(None, [self._own.get(id(args[0]))]))
+            return result
         result = super().seen(func, args, named)
         if name == "zero_" and any(args[0] is gradient for gradient in self._gradients.values()):
             self._zeroed[id(args[0])] = args[0]._version
@@ -242,6 +249,10 @@ class GradientRecorder(Recorder):
     def _converted(self, tensor: torch.Tensor, name: str) -> Any:
         """Handle `float(tensor)`, which Python makes a float of: one that the body returns at once has its place in it."""
         location, frame = source.here(), users_frame(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        if frame is not None and runs_percent(frame):
+            made = self.book.texts.in_percent(self._number(tensor, "item"), frame, CONVERSIONS[name])
+            if made is not None:
+                return made
         if (
             frame is None
             or frame.f_code is not self.body_code

@@ -158,6 +158,14 @@ def _trace(
 
     _expect_constant(body.constants, caller)
     _expect_same_next(body, exported, exported_once)
+    _expect_same_frozen(body, run, exported, exported_once)
+    for param in (p for o in body.optimizers.values() for group in o.param_groups for p in group["params"]):
+        if id(param) in run.recorder.freed and not param.requires_grad:
+            raise trace_error(
+                f"the loop body lets {names[param]!r} require a gradient, which it does not as it is compiled; call"
+                " requires_grad_() before",
+                caller,
+            )
 
     def build(step: ExportedStep) -> tuple[LoopImporter, ModuleOp]:
         bindings = bind(step, names, trained, writes_parameters=True)
@@ -249,6 +257,34 @@ def _expect_same_next(
         raise trace_error(
             f"the step changes {place.name}, from {shown(place.content())}, at a call, and computes with it; a compiled step runs"
             " no Python and would repeat the first call: count in a tensor (register_buffer), or outside of the step",
+            source.of_function(body.function),
+        )
+
+
+def _expect_same_frozen(
+    body: LoopBody, run: LoopRun, step: ExportedStep, exported: Callable[[LoopRun], ExportedStep]
+) -> None:
+    """Raise TraceError if the body leaves `requires_grad` of parameters, as that of a discriminator, so that its next call
+    would be another step. A compiled step leaves it as it is.
+    """
+    if not run.recorder.frozen:
+        return
+    constants = body.constants
+    for param, needs in run.recorder.frozen.items():
+        param.requires_grad_(needs)
+    try:
+        other_run, other = _followed(body, exported)
+        is_same = not other_run.recorder.frozen and are_same(step.program, other.program)
+    except AicfError:
+        is_same = False
+    finally:
+        for param, needs in run.recorder.frozen.items():
+            param.requires_grad_(not needs)
+        body.constants = constants
+    if not is_same:
+        raise trace_error(
+            "the loop body leaves requires_grad of a parameter other than it found it, and its next call would be another step;"
+            " set it at the beginning of the body too, or set it back before it ends",
             source.of_function(body.function),
         )
 

@@ -66,7 +66,9 @@ class Live:
 
     @contextmanager
     def kept(self) -> Generator[None]:
-        """Restore, after the block, gradients, attributes of modules, values of tensors and states of torch's generators."""
+        """Restore, after the block, gradients, what requires one, attributes of modules, values of tensors and states of torch's
+        generators.
+        """
         with self._attributes(), self._gradients(), self._values(), _generators_kept():
             yield
 
@@ -88,14 +90,15 @@ class Live:
 
     @contextmanager
     def _gradients(self) -> Generator[None]:
-        saved = [(parameter, parameter.grad) for parameter in self.parameters]
-        for parameter, _ in saved:
+        saved = [(parameter, parameter.grad, parameter.requires_grad) for parameter in self.parameters]
+        for parameter, *_ in saved:
             parameter.grad = None
         try:
             yield
         finally:
-            for parameter, gradient in saved:
+            for parameter, gradient, is_needed in saved:
                 parameter.grad = gradient
+                parameter.requires_grad_(is_needed)
 
     @contextmanager
     def _values(self) -> Generator[None]:

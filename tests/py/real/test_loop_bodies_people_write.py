@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from loop_bodies import World
+from loop_bodies_of_projects import OF_PROJECTS
 from loop_bodies_people_write import BODIES
 from loop_pieces import AFTER, BETWEEN, RESULTS, world
 
@@ -19,6 +20,7 @@ Make = Callable[[], World]
 
 CASES: dict[str, Make] = {
     **BODIES,
+    **OF_PROJECTS,
     **{f"between: {name}": partial(world, between=piece) for name, piece in BETWEEN.items()},
     **{f"after: {name}": partial(world, after=piece) for name, piece in AFTER.items()},
     **{f"returns {name}": partial(world, result=piece) for name, piece in RESULTS.items()},

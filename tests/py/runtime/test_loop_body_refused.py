@@ -252,7 +252,8 @@ def decides_by_a_loss(batch: Any) -> None:
 
 
 def writes_by_percent(batch: Any) -> Any:
-    return "%.3f" % trained(batch).item()  # noqa: UP031  # as people write it
+    loss = trained(batch).item()
+    return "%8.3f %.3f" % (loss, loss)  # noqa: UP031  # two conversions that only the width tells apart
 
 
 def pads_a_text(batch: Any) -> Any:
@@ -307,7 +308,7 @@ REFUSED: dict[Callable[..., Any], str] = {
     same_parameters_twice: r"trains '(weight|bias)' by 2 optimizers",
     own_that_is_not_stepped: r"reaches the optimizer Own, which no rule describes, and does not step it; keep it out",
     made_in_the_body: r"steps an optimizer, SGD, that its closure, its globals and its object do not lead to",
-    left_frozen: r"leaves requires_grad of a parameter other than it found it",
+    left_frozen: r"leaves requires_grad of a parameter other than it found it, and its next call would be another step",
     writes_before_backward: r"computes a loss with 'weight', writes to that, and calls backward\(\) then",
     writes_to_a_result: r"changes a detached tensor in place",
     ties_by_data: r"sets \.data.*to memory that another tensor has.*clone\(\)",

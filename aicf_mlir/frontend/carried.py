@@ -160,11 +160,14 @@ def is_traced(value: object) -> bool:
     return any(is_a(tensor, TRACED) for tensor in tensors(value))
 
 
-def is_memo(place: VisitedPlace) -> bool:
+def is_memo(place: VisitedPlace, read: Container[int] = ()) -> bool:
     """True for entries that code of an installed package misses and makes, such as einops' backend of a type of tensor. A
-    call that misses them makes them again, and the step with them must be the same (`Carried.plain`).
+    call that misses them makes them again, and the step with them must be the same (`Carried.plain`). `read`: the ids of
+    containers that were looked through before.
     """
-    if place.location is None or not is_installed(place.location.file) or not place.read_first:
+    if place.location is None or not is_installed(place.location.file):
+        return False
+    if not place.read_first and id(place.owner) not in read:
         return False
     first: Members = () if place.first is ABSENT else place.first
     made: Members = (place.after,)
@@ -271,8 +274,8 @@ class Carried:
         a module in which a body leaves a value that `is_known_after` the step.
         """
         left = [place for place in self.places if place.is_left and place.location is not None]
-        memos = {id(place.owner) for place in left if is_memo(place)}
-        left = [place for place in left if id(place.owner) not in memos]
+        read = {id(place.owner) for place in left if is_memo(place)}
+        left = [place for place in left if not is_memo(place, read)]
         own = {id(place.owner) for place in left if is_known_after(place.after)}
         return [
             place

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dis import Instruction
 from functools import lru_cache
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aicf_mlir.frontend import source
 
@@ -118,8 +118,13 @@ def _read(code: CodeType) -> tuple[list[Instruction], list[Span]]:
     lines = list(dis.get_instructions(code))
     for inner in code.co_consts:
         lines += _read(inner)[0] if isinstance(inner, CodeType) else ()
-    deciding = [_span(line) for line in lines if line.opname in COMPARES]
+    deciding: list[Span] = []
+    loaded = Span((0, 0), (0, 0))
     for number, line in enumerate(lines):
+        if any(_names(line, "LOAD_")):
+            loaded = _span(line)
+        if line.opname in COMPARES:  # that of a pattern is where the pattern is: the value was loaded before
+            deciding.append(Span(min(loaded.start, _span(line).start), _span(line).end))
         if line.opname in ("LOAD_METHOD", "LOAD_ATTR") and line.argval in LOOKS:
             calls = (_span(other) for other in lines[number:] if other.opname.startswith("CALL"))
             deciding += [call for call in calls if call.has(_span(line))][:1]
@@ -136,7 +141,8 @@ def _names(line: Instruction, kind: str) -> Iterator[str]:
     """The variables and attributes, these with a dot, that an instruction loads or stores."""
     if line.opname.startswith(kind) and not line.opname.endswith(("CONST", "SUBSCR")):
         is_attribute = line.opname.endswith(("_ATTR", "_METHOD"))
-        for name in line.argval if isinstance(line.argval, tuple) else (line.argval,):
+        names: tuple[Any, ...] = line.argval if isinstance(line.argval, tuple) else (line.argval,)
+        for name in names:
             if isinstance(name, str):
                 yield f".{name}" if is_attribute else name
 

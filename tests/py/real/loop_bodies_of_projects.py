@@ -57,24 +57,6 @@ def frozen_judge() -> World:
     return World(body, [model.maker, model.judge], [model.of_maker, model.of_judge])
 
 
-def texts_by_percent() -> World:
-    """The loss of the DCGAN example: `'[%d/%d] Loss: %.4f' % (…)`."""
-    model = mlp()
-    opt = torch.optim.Adam(model.parameters(), lr=2e-3)
-    log: list[str] = []
-
-    def body(batch: Any) -> Any:
-        opt.zero_grad()
-        loss = F.mse_loss(model(batch["x"]), batch["t"])
-        loss.backward()
-        opt.step()
-        log.append("%.1e" % (2 * loss.item()))
-        last = "%(loss)+7.2f of %(of)d%%" % {"loss": -loss.item(), "of": 1000 * loss.item()}  # noqa: UP031
-        return "[%d/%d] Loss: %8.3f " % (1, 5, loss.item()) + last, "%.2f" % loss.detach()  # noqa: UP031
-
-    return World(body, [model], [opt])
-
-
 MEMO = """
 BACKENDS, MADE = {}, {}
 class Backend:
@@ -120,4 +102,4 @@ def memo_of_a_package() -> World:
     return World(body, [model], [opt])
 
 
-OF_PROJECTS = {make.__name__: make for make in (frozen_judge, texts_by_percent, memo_of_a_package)}
+OF_PROJECTS = {make.__name__: make for make in (frozen_judge, memo_of_a_package)}

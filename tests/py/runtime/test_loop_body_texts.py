@@ -113,15 +113,17 @@ def tells(loss: torch.Tensor, log: Log) -> Any:
     return told, short(loss) if told else ""
 
 
-def trained(write: Callable[[torch.Tensor, Log], Any]) -> tuple[Callable[[torch.Tensor], Any], Log]:
+def trained(
+    write: Callable[[torch.Tensor, Log], Any],
+) -> tuple[Callable[[dict[str, torch.Tensor]], Any], Log]:
     """A body that trains a model and then writes about its loss."""
     torch.manual_seed(0)
     model, log = nn.Linear(4, 1), Log()
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def body(x: torch.Tensor) -> Any:
+    def body(batch: dict[str, torch.Tensor]) -> Any:
         opt.zero_grad()
-        loss = (model(x) ** 2).mean()
+        loss = (model(batch["x"]) ** 2).mean()
         loss.backward()
         opt.step()
         return write(loss, log)
@@ -133,15 +135,15 @@ def trained(write: Callable[[torch.Tensor, Log], Any]) -> tuple[Callable[[torch.
 def test_a_text_that_decides_is_refused(write: Callable[[torch.Tensor, Log], Any]) -> None:
     body, _ = trained(write)
     with pytest.raises(TraceError, match="compares a text with a number in it"):
-        compile_step(body, example=torch.ones(8, 4), device="cpu")
+        compile_step(body, example={"x": torch.ones(8, 4)}, device="cpu")
 
 
 def test_what_is_told_is_as_in_python(capsys: pytest.CaptureFixture[str]) -> None:
-    x = torch.linspace(-2, 2, 32).reshape(8, 4)
+    batch = {"x": torch.linspace(-2, 2, 32).reshape(8, 4)}
     told: list[Any] = []
     for compiled in (False, True):
         body, log = trained(tells)
-        call = compile_step(body, example=x, device="cpu") if compiled else body
-        told.append(([call(x) for _ in range(5)], capsys.readouterr().out, log.last))
+        call = compile_step(body, example=batch, device="cpu") if compiled else body
+        told.append(([call(batch) for _ in range(5)], capsys.readouterr().out, log.last))
     assert told[0] == told[1]
     assert len({text for _, text in told[0][0]}) > 1  # or a constant would do

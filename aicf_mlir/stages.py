@@ -65,7 +65,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("nn", ("canonicalize", "cse", "dce"), BODY, "the model and its loss, as traced"),
     Stage(
         "grad",
-        ("merge-products{target=$target}", "autodiff", "accumulate?", "average-ranks?"),
+        ("merge-products{target=$target}", "autodiff", "accumulate?", "sum-ranks", "average-ranks?"),
         BODY,
         "with the gradient of the loss",
     ),

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch.nn.modules import batchnorm
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.across_ranks import is_normalized, synchronized
 from aicf_mlir.frontend.source import trace_error
 
 Forward = Callable[[Any, torch.Tensor], torch.Tensor]
@@ -48,6 +49,7 @@ def is_cumulative(layer: Any) -> bool:
 
 RESTATED: Mapping[type, tuple[Callable[[Any], bool], Forward]] = {
     batchnorm._BatchNorm: (is_cumulative, cumulative),  # pyright: ignore[reportPrivateUsage]
+    torch.nn.SyncBatchNorm: (is_normalized, synchronized),
     torch.nn.CrossMapLRN2d: (lambda layer: True, across_channels),
 }
 """By class, which of its layers, and as what."""
@@ -59,7 +61,7 @@ def as_torchs(code: CodeType) -> CodeType:
     return code.replace(co_filename=batchnorm.__file__, co_consts=inner)
 
 
-for function in (cumulative, is_cumulative):
+for function in (cumulative, is_cumulative, synchronized, is_normalized):
     function.__code__ = as_torchs(function.__code__)
 
 

@@ -9,6 +9,7 @@ from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.launches import attributes_of, launch_of, operands_of
+from aicf_mlir.host.ranks import gathered
 from aicf_mlir.interpreters import checks, kernel, windows
 from aicf_mlir.interpreters.generated import generated
 from aicf_mlir.interpreters.kernel import Call
@@ -108,6 +109,14 @@ def concat(op: nn.ConcatOp, operands: Operands) -> Array:
     return np.concatenate(operands, axis=op.dim.value.data)
 
 
+def sum_of_ranks(op: nn.SumOfRanksOp, operands: Operands) -> Array:
+    """The sum over all ranks, one after the other."""
+    total, *rest = gathered(op.group.data, op.ranks.value.data, operands[0])
+    for each in rest:
+        total = total + each
+    return total
+
+
 def broadcast_to(op: nn.BroadcastToOp, operands: Operands) -> Array:
     """Repeated to the shape of the result."""
     return np.broadcast_to(operands[0], shape_of(op.result))
@@ -130,6 +139,7 @@ MEANINGS: dict[type[Operation], Meaning] = {
     nn.ConcatOp: concat,
     nn.VarMeanOp: var_mean,
     nn.CheckValueOp: check_value,
+    nn.SumOfRanksOp: sum_of_ranks,
     **windows.MEANINGS,
 }
 """A row for each op of the dialect that is not already a launch."""

@@ -16,6 +16,7 @@ FLAGS = (
     "merge-products",
     "autodiff",
     "accumulate",
+    "sum-ranks",
     "average-ranks",
     "check-finite",
     "scale-loss",

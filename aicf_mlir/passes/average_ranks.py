@@ -10,7 +10,7 @@ from typing import Literal
 from xdsl.context import Context
 from xdsl.dialects import func
 from xdsl.dialects.builtin import FixedBitwidthType, IntegerAttr, ModuleOp, TensorType
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
 
@@ -63,6 +63,7 @@ class AverageRanksPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in steps(op):
             Averaging(function, self).write()
+            in_order(function)
 
 
 class Averaging:
@@ -113,7 +114,9 @@ class Averaging:
         return rank.value.data if isinstance(rank, IntegerAttr) else None
 
     def equal(self) -> set[SSAValue]:
-        """The values that are the same on all ranks: they depend neither on a batch nor on what each rank has for itself."""
+        """The values that are the same on all ranks: gathered ones, and all that depends neither on a batch nor on what each rank
+        has for itself.
+        """
         own = ("input", "status")
         found: set[SSAValue] = {
             argument
@@ -122,7 +125,7 @@ class Averaging:
             and (label.role != "buffer" or OF_RANK in dict(label.rest) or label.is_literal)
         }
         for op in self.function.body.block.ops:
-            if all(value in found for value in op.operands):
+            if isinstance(op, nn.AllGatherOp) or all(value in found for value in op.operands):
                 found.update(op.results)
         return found
 
@@ -152,9 +155,7 @@ class Averaging:
         emitter = Emitter(point, location_of(last))
         flat = [emitter.emit(nn.ReshapeOp(value, [prod(shape_of(value))])) for value in values]
         joined = flat[0] if len(flat) == 1 else emitter.emit(nn.ConcatOp(flat, 0), "bucket")
-        gathered = gather(self.function, emitter, joined, self.options)
-        rows = emitter.builder.insert(nn.SplitOp(gathered, 0, [1] * self.options.ranks)).results
-        of_ranks = [emitter.emit(nn.ReshapeOp(row, shape_of(joined))) for row in rows]
+        of_ranks = gather(emitter, joined, self.options.group, self.options.ranks)
         whole = self.mean(emitter, of_ranks) if wanted == "mean" else of_ranks[wanted]
         parts: Sequence[SSAValue] = [whole]
         if len(values) > 1:
@@ -171,26 +172,35 @@ class Averaging:
 
     def mean(self, emitter: Emitter, values: Sequence[SSAValue]) -> SSAValue:
         """The mean of one value of each rank, in their order."""
-        element = summed_in(values[0])
-        total = emitter.cast(values[0], element)
-        for value in values[1:]:
-            total = emitter.emit(nn.AddOp(total, emitter.cast(value, element)), "of_ranks.sum")
-        count = emitter.emit(nn.ConstantOp(len(values), TensorType(element, [])))
+        total = sum_of(emitter, values)
+        count = emitter.emit(nn.ConstantOp(len(values), TensorType(element_type(total), [])))
         return emitter.cast(emitter.emit(nn.DivOp(total, count)), element_type(values[0]))
 
 
-def gather(function: func.FuncOp, emitter: Emitter, value: SSAValue, options: AverageRanksPass) -> SSAValue:
-    """A value of every rank, gathered after all collectives that the function has so far."""
-    after = last_collective(function)
-    op = nn.AllGatherOp(value, options.group, options.ranks, [] if after is None else after.results)
-    return emitter.emit(op, f"{value.name_hint or 'value'}.of_ranks")
+def gather(emitter: Emitter, value: SSAValue, group: str, ranks: int) -> list[SSAValue]:
+    """A value as every rank has it, in their order."""
+    op = nn.AllGatherOp(value, group, ranks)
+    gathered = emitter.emit(op, f"{value.name_hint or 'value'}.of_ranks")
+    rows = emitter.builder.insert(nn.SplitOp(gathered, 0, [1] * ranks)).results
+    return [emitter.emit(nn.ReshapeOp(row, shape_of(value))) for row in rows]
 
 
-def last_collective(function: func.FuncOp) -> Operation | None:
-    """The collective of a function that no other one comes after."""
-    found = [op for op in function.body.block.ops if isinstance(op, nn.AllGatherOp)]
-    followed = {value for op in found for value in op.after}
-    return next((op for op in reversed(found) if op.result not in followed), None)
+def sum_of(emitter: Emitter, values: Sequence[SSAValue]) -> SSAValue:
+    """The sum of one value of each rank, in their order; that of 16-bit numbers is in f32."""
+    element = summed_in(values[0])
+    total = emitter.cast(values[0], element)
+    for value in values[1:]:
+        total = emitter.emit(nn.AddOp(total, emitter.cast(value, element)), "of_ranks.sum")
+    return total
+
+
+def in_order(function: func.FuncOp) -> None:
+    """Let every collective of a function wait for the one in front of it in the text."""
+    before: tuple[SSAValue, ...] = ()
+    for op in function.body.block.ops:
+        if isinstance(op, nn.AllGatherOp):
+            op.operands = [op.x, *before]
+            before = (op.result,)
 
 
 def bytes_of(value: SSAValue) -> int:

@@ -13,7 +13,7 @@ from xdsl.rewriter import InsertPoint
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.emitter import Emitter
 from aicf_mlir.ir.signature import STATUS, STATUS_LABEL, result_labels, return_op, set_results, steps
-from aicf_mlir.passes.average_ranks import last_collective
+from aicf_mlir.passes.average_ranks import in_order
 from aicf_mlir.passes.check_finite import status_argument
 
 
@@ -52,10 +52,10 @@ class VoteRanksPass(ModulePass):
         status = given[0] if given else status_argument(function)
         code = 1 + max((op.codes[-1] for op in function.walk() if isinstance(op, nn.CheckOp)), default=0)
         emitter = Emitter(InsertPoint.before(return_op(function)), function.location)
-        last = last_collective(function)
-        gathered = nn.AllGatherOp(status, self.group, self.ranks, [] if last is None else last.results)
+        gathered = nn.AllGatherOp(status, self.group, self.ranks)
         of_ranks = emitter.emit(gathered, "status.of_ranks")
         voted = emitter.emit(nn.CheckRanksOp(status, of_ranks, code), "voted")
         if not given:
             results.append((voted, STATUS_LABEL))
         set_results(function, [(voted if label.role == STATUS else value, label) for value, label in results])
+        in_order(function)

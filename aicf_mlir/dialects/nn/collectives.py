@@ -1,4 +1,5 @@
-"""Collectives: values of every rank of a group. They move bytes; sums are other ops, in the order that the text has.
+"""Collectives: values of every rank of a group. One moves bytes; `sum-ranks` writes a sum as that and additions in the order
+of ranks.
 
 Every rank runs the same text, so every rank is at the same collective. A collective begins once its operands `after` are there:
 with the one in front of it among them, all have one order.
@@ -8,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from xdsl.builder import Builder
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, TensorType, i64
+from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.ir.expect import Value, with_shape
-from aicf_mlir.ir.interfaces import NotDifferentiable
+from aicf_mlir.ir.expect import Value, expect_float, with_shape
+from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of
 
-__all__ = ["AllGatherOp"]
+__all__ = ["AllGatherOp", "SumOfRanksOp"]
 
 
 @irdl_op_definition
@@ -42,9 +45,45 @@ class AllGatherOp(ValueOp):
         )
 
     def inferred_type(self) -> AnyTensor:
-        ranks = self.ranks.value.data
-        if ranks < 1:
-            raise VerifyException(f"expected 1 rank or more, got {ranks}")
-        if not self.group.data:
-            raise VerifyException("expected the name of a group, got none")
-        return with_shape(self.x, [ranks, *shape_of(self.x)])
+        return with_shape(self.x, [expect_group(self.group, self.ranks), *shape_of(self.x)])
+
+
+@irdl_op_definition
+class SumOfRanksOp(ValueOp, DifferentiableInterface):
+    """The sum of x over all ranks, in their order; every rank has it.
+
+    The loss of each rank depends on x of every rank, and training minimizes the mean of all losses. So the gradient of x is the
+    sum of the gradients that the ranks have for the result.
+    """
+
+    name = "nn.sum_of_ranks"
+
+    x = operand_def(TensorType)
+    group = prop_def(StringAttr)
+    ranks = prop_def(IntegerAttr.constr(i64))
+
+    def __init__(self, x: Value, group: str, ranks: int):
+        """`group`: its name; `ranks`: how many it has."""
+        super().__init__(
+            operands=[x],
+            properties={"group": StringAttr(group), "ranks": IntegerAttr(ranks, i64)},
+            result_types=[with_shape(x, shape_of(x))],
+        )
+
+    def inferred_type(self) -> AnyTensor:
+        expect_group(self.group, self.ranks)
+        expect_float("x", self.x)
+        return with_shape(self.x, shape_of(self.x))
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        (g,) = cotangents
+        return [builder.insert(SumOfRanksOp(g, self.group.data, self.ranks.value.data)).result]
+
+
+def expect_group(group: StringAttr, ranks: IntegerAttr) -> int:
+    """Return the number of ranks. Raises VerifyException for less than one, and for a group without a name."""
+    if ranks.value.data < 1:
+        raise VerifyException(f"expected 1 rank or more, got {ranks.value.data}")
+    if not group.data:
+        raise VerifyException("expected the name of a group, got none")
+    return ranks.value.data

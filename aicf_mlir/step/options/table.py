@@ -267,8 +267,8 @@ OPTIONS: tuple[Option, ...] = (
         """The processes that take each step together, each with a batch of its own: a process group of torch.distributed, or
         a mesh of one dimension. A step takes the mean of their gradients, as DistributedDataParallel does, and a model that
         is wrapped in it brings its group along. Loss, outputs and metrics are those of the own batch. Buffers are those of
-        rank 0. A call that fails on one rank changes nothing on any. On GPUs a failed check raises in a later call, the
-        same on all ranks.""",
+        rank 0; the statistics of `nn.SyncBatchNorm` are those of all batches. A call that fails on one rank changes nothing
+        on any. On GPUs a failed check raises in a later call, the same on all ranks.""",
         DataParallel,
         TRAINING,
     ),

@@ -12,6 +12,7 @@ from torch import nn
 
 from aicf_mlir import OpKind, StateError, compile_train_step, op_call
 from aicf_mlir.errors import RankError
+from aicf_mlir.frontend import trace
 from aicf_mlir.host.ranks import gathered, group_named, run_ranks
 from aicf_mlir.stages import Snapshots, make_context, run_stages
 from aicf_mlir.text.parsing import parse_module
@@ -103,6 +104,39 @@ def test_a_bad_label_on_one_rank_is_the_status_of_all(stages: Snapshots, stage: 
                 assert torch.equal(found[name], before)
         else:  # the code of the check, and for rank 1 once that of the vote
             assert found[STATUS].tolist() == [1 + 1 * 2, 2, 7]
+
+
+def test_every_stage_normalizes_over_all_ranks() -> None:
+    """Next to torch's BatchNorm of the whole batch, in f64."""
+
+    def made(layer: Any) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 5, bias=False), layer(5), nn.Tanh(), nn.Linear(5, 3))
+
+    def traced(rank: int) -> str:
+        ours = made(nn.SyncBatchNorm)
+        sgd = torch.optim.SGD(ours.parameters(), lr=0.5)
+        return str(trace(ours, loss_of, batch(rank), optimizer=sgd))
+
+    text, *others = run_ranks(RANKS, traced)
+    assert others == [text] * (RANKS - 1)
+    context, stages = make_context(), Snapshots()
+    options = {"average-ranks": f"ranks={RANKS}", "vote-ranks": f"ranks={RANKS}"}
+    run_stages(parse_module(text, "step", context), context, options=options, after_each=stages)
+    whole = made(nn.BatchNorm1d).double()
+    batches = [batch(rank) for rank in range(RANKS)]
+    joined = torch.cat([x for x, _ in batches]).double(), torch.cat([t for _, t in batches])
+    loss_of(whole, joined).backward()
+    with torch.no_grad():
+        for parameter in whole.parameters():
+            assert parameter.grad is not None
+            parameter.sub_(0.5 * parameter.grad)
+    given = [values(rank) for rank in range(RANKS)]
+    for stage in ("step", "lowered", "fused", "kernel", "plan"):
+        at = stages.text(stage) + "\n"
+        for found in run_ranks(RANKS, lambda rank, at=at: run_text(at, given[rank])):
+            for name, wanted in whole.state_dict().items():
+                torch.testing.assert_close(found[name].double(), wanted.double(), rtol=1e-5, atol=1e-6)
 
 
 def test_ranks_with_other_sizes_are_refused() -> None:

@@ -34,6 +34,32 @@ def test_two_ranks_train_as_with_distributed_data_parallel(tmp_path: Path) -> No
             assert rank[name]["buffers"] < 2e-6
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_synchronized_batch_norm_is_batch_norm_of_the_whole_batch(tmp_path: Path, count: int) -> None:
+    """The statistics of two layers are 4 sums, their gradients 4 more; the other collectives are gradients and the vote."""
+    ranks = found_by("synchronized", count, tmp_path)
+    for rank in ranks:
+        for name, found in rank.items():
+            assert found["losses"] < 1e-14, name
+            assert found["state"] < 1e-13, name
+            assert found["digest"] == ranks[0][name]["digest"], name
+            assert found["collectives"] == 8 + 2, name
+
+
+def test_synchronized_batch_norm_of_other_processes_than_the_step_has_is_refused(tmp_path: Path) -> None:
+    for rank, found in enumerate(found_by("normalized_elsewhere", 3, tmp_path)):
+        assert (
+            f"nn.SyncBatchNorm normalizes over the processes [0, 1, 2], and the step has [{rank}];"
+            in (found["no mesh"])
+        )
+        assert found["evaluation without mesh"] == found["evaluation"] == "nothing"
+        assert found["evaluation collectives"] == 2
+        if rank < 2:
+            assert "over the processes [0, 1, 2], and the step has [0, 1];" in found["pair of three"]
+            assert found["pair"] == "nothing"
+            assert found["pair collectives"] == 8 + 2
+
+
 def test_three_ranks_have_the_bits_of_three_micro_batches(tmp_path: Path) -> None:
     ranks = found_by("as_micro_batches", 3, tmp_path)
     for name, (bits, alone) in ranks[0].items():

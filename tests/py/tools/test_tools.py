@@ -81,7 +81,7 @@ def test_locations_are_printed_on_request(opt: Opt) -> None:
         (["-p", "lowr"], "unknown pass 'lowr'; did you mean lower?"),
         (
             ["-p", "xyzzy"],
-            "unknown pass 'xyzzy'; known passes: merge-products, autodiff, accumulate, average-ranks, check-finite, scale-loss",
+            "unknown pass 'xyzzy'; known passes: merge-products, autodiff, accumulate, sum-ranks, average-ranks, check-finite",
         ),
         (
             ["--select-kernels=goal=cpu"],

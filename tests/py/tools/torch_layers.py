@@ -54,6 +54,7 @@ LAYERS: dict[str, tuple[Make, tuple[int, ...]]] = {
     "RMSNorm": (lambda: nn.RMSNorm(4), VECTOR),
     "GroupNorm": (lambda: nn.GroupNorm(2, 4), VECTOR),
     **of_each_rank("BatchNorm", 4),
+    "SyncBatchNorm": (lambda: nn.SyncBatchNorm(4), VECTOR),
     "BatchNorm1d in evaluation mode": (lambda: nn.BatchNorm1d(4).eval(), VECTOR),
     **of_each_rank("InstanceNorm", 4),
     "LocalResponseNorm": (lambda: nn.LocalResponseNorm(2), IMAGE),
@@ -115,7 +116,7 @@ CONTAINERS = (
 )
 """Classes of torch.nn that compute nothing themselves."""
 
-ON_SEVERAL_DEVICES = ("DataParallel", "SyncBatchNorm")
+ON_SEVERAL_DEVICES = ("DataParallel",)
 
 LOSSES: dict[str, Callable[[], Any]] = {
     "MSELoss": nn.MSELoss,

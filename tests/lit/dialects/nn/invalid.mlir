@@ -599,6 +599,18 @@
 
 // -----
 
+%x = "test.op"() : () -> tensor<4xi64>
+// expected-error@below {{expected x of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
+%y = nn.sum_of_ranks %x {group = "dp", ranks = 2} : tensor<4xi64>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4xf32>
+// expected-error@below {{expected 1 rank or more, got 0}}
+%y = nn.sum_of_ranks %x {group = "dp", ranks = 0} : tensor<4xf32>
+
+// -----
+
 %s, %x = "test.op"() : () -> (tensor<3xi64>, tensor<2x2xi64>)
 // expected-error@below {{expected a status of i64[3] for each rank, got tensor<2x2xi64>}}
 %y = nn.check_ranks %s, %x {code = 1} : (tensor<3xi64>, tensor<2x2xi64>) -> tensor<3xi64>

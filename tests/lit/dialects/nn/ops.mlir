@@ -150,6 +150,9 @@
 // CHECK: %gathered = nn.all_gather %finite {group = "dp", ranks = 3} : (tensor<3xi64>) -> tensor<3x3xi64>
 %gathered = nn.all_gather %finite {group = "dp", ranks = 3} : (tensor<3xi64>) -> tensor<3x3xi64>
 
+// CHECK: %summed = nn.sum_of_ranks %s {group = "dp", ranks = 3} : tensor<f32>
+%summed = nn.sum_of_ranks %s {group = "dp", ranks = 3} : tensor<f32>
+
 // CHECK: %voted = nn.check_ranks %finite, %gathered {code = 4} : (tensor<3xi64>, tensor<3x3xi64>) -> tensor<3xi64>
 %voted = nn.check_ranks %finite, %gathered {code = 4} : (tensor<3xi64>, tensor<3x3xi64>) -> tensor<3xi64>
 

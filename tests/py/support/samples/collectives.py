@@ -12,7 +12,7 @@ from samples.sample import Sample
 
 def is_tried_apart(name: str) -> bool:
     """True for a check or a collective, by the name of its op: they have tests of their own."""
-    return name.startswith("nn.check_") or name in ("nn.all_gather", "nn.check_ranks")
+    return name.startswith("nn.check_") or name in ("nn.all_gather", "nn.sum_of_ranks", "nn.check_ranks")
 
 
 TYPES = ("2x3xf32", "f32", "5xi64", "4xbf16", "0x3xf32", "2x2xi1")

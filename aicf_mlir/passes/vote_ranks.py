@@ -17,10 +17,15 @@ from aicf_mlir.passes.average_ranks import in_order
 from aicf_mlir.passes.check_finite import status_argument
 
 
-def passes_of_ranks(group: str, ranks: int) -> dict[str, str]:
-    """The passes of a step of so many ranks, with their options."""
+def passes_of_ranks(group: str, ranks: int, divided_for: int | None = None) -> dict[str, str]:
+    """The passes of a step of so many ranks, with their options; `divided_for`: the rank whose part of a divided optimizer
+    it has.
+    """
     options = f'ranks={ranks} group="{group}"'
-    return {"average-ranks": options, "vote-ranks": options}
+    if divided_for is None:
+        return {"average-ranks": options, "vote-ranks": options}
+    own = f"rank={divided_for} ranks={ranks}"
+    return {"average-ranks": options, "divide-updates": own, "gather-updates": options}
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def prepare(read: Checkpoint, name: str, step: Trained, meta: Hyperparameters) -
     meta.expect_groups()
     _check_tensors(read, name, step.slots)
     if read.groups != (ours := describe_groups(step.groups)):
-        _other_groups(name, read.groups, ours)
+        refuse_groups(name, read.groups, ours)
     try:
         values = _decoded(read)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -221,7 +221,8 @@ def _check_tensors(read: Checkpoint, name: str, slots: Mapping[str, Slot]) -> No
             )
 
 
-def _other_groups(name: str, theirs: list[Any], ours: list[Any]) -> NoReturn:
+def refuse_groups(name: str, theirs: list[Any], ours: list[Any]) -> NoReturn:
+    """Raise CheckpointError for a file with other param groups than the step; `name` is that of the file."""
     if len(theirs) != len(ours):
         raise CheckpointError(
             f"{name} has {len(theirs)} param groups, the optimizer of this step {len(ours)}"

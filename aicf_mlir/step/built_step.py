@@ -279,6 +279,14 @@ class BuiltStep(NotCopied):
             self._store, step, built.optimizers, built.host_values, self._all_schedulers
         )
 
+    def _collected(self) -> checkpoint.Checkpoint:
+        """Copy everything that a file holds."""
+        return checkpoint.collect(self._trained, self.meta.settings(), self._published, self._stream)
+
+    def _own(self, read: checkpoint.Checkpoint, name: str) -> checkpoint.Checkpoint:
+        """Return the part of a file that this process loads; `name` is that of the file."""
+        return read
+
     @property
     def _all_schedulers(self) -> Sequence[LRScheduler]:
         """The LR schedulers that are a part of the step: the schedulers of a loop body."""

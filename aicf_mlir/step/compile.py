@@ -64,6 +64,7 @@ def compile_train_step(
     lock: str | os.PathLike[str] | None = None,
     memory_limit: int | None = None,
     mesh: DeviceMesh | ProcessGroup | None = None,
+    zero: int = 0,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`: forward, loss, backward, update.
 

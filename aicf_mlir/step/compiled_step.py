@@ -297,7 +297,7 @@ class CompiledTrainStep(ExaminedStep):
         with self._session:
             self._synchronize()
             self._prepare()
-            copied = checkpoint.collect(self._trained, self.meta.settings(), self._published, self._stream)
+            copied = self._collected()
         copied.write(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -308,7 +308,8 @@ class CompiledTrainStep(ExaminedStep):
         read = checkpoint.read(path)
         with self._session:
             self._bound.check()
-            prepared = prepare(read, os.fspath(path), trained, self.meta)
+            name = os.fspath(path)
+            prepared = prepare(self._own(read, name), name, trained, self.meta)
             with held(), prepared.written():
                 self._restore(prepared.snapshot)
 

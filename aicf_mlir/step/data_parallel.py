@@ -11,13 +11,21 @@ from typing import Any, Literal, Self, cast
 from weakref import WeakKeyDictionary
 
 import torch
+from xdsl.dialects.builtin import ModuleOp
 
+from aicf_mlir.dialects.optimizer_groups import ParamGroup
+from aicf_mlir.dialects.plan import ProgramOp
+from aicf_mlir.dialects.plan.collective_rules import COLLECTIVE
 from aicf_mlir.errors import DataError, RankError, StateError
 from aicf_mlir.frontend.model import ddp_of, unwrapped
 from aicf_mlir.frontend.reads import named_modules
 from aicf_mlir.ir.roles import KEPT_ROLES
+from aicf_mlir.ir.signature import steps
+from aicf_mlir.passes.divide_updates import parts_of, trained_groups
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.certificate import Certificate
+from aicf_mlir.runtime.checkpoint import Checkpoint
+from aicf_mlir.runtime.divided_checkpoint import part_of, whole
 from aicf_mlir.runtime.micro_batches import StepBatch
 from aicf_mlir.runtime.process_ranks import ProcessRanks, Together, digest, digest_of
 from aicf_mlir.runtime.snapshot import Snapshot
@@ -61,16 +69,19 @@ class DataParallelStep(CompiledTrainStep):
             ranks.shared([*model.parameters(), *model.buffers()])
         with Together(ranks, name, "compile_train_step") as call:
             step = cls(request, request.build())
-            call.reached(_texts(step._built.stages))
+            step._expect_own_state()
+            call.reached(step._texts(step._built.stages))
             ranks.shared(step._alike("param", "buffer"))
         so = "The optimizers have other state or numbers; load the same on all ranks before compiling"
         with Together(ranks, name, "compile_train_step", so) as call:
-            call.reached(digest_of(step._alike(*KEPT_ROLES)))
+            call.reached(digest_of(step._alike(*step._kept_alike)))
         return step, request
 
     def __init__(self, *given: Any):
         """Take what a CompiledTrainStep takes."""
         self._turn = Lock()
+        self._owned: tuple[object, set[int]] = (None, set())
+        """What was built last, and the parameters of it that this rank updates with a divided optimizer, by `id`."""
         self._digests: WeakKeyDictionary[BoundPlan, str] = WeakKeyDictionary()
         super().__init__(*given)
 
@@ -85,13 +96,69 @@ class DataParallelStep(CompiledTrainStep):
         views = [store.view(*key) for key in sorted(store.slots) if key[0] in roles]
         return [view for view in views if view.data_ptr() not in own]
 
+    @property
+    def _is_divided(self) -> bool:
+        return self._request.effect(DataParallel).is_divided
+
+    @property
+    def _kept_alike(self) -> Sequence[str]:
+        """The roles of memory that outlives a step and is the same on all ranks."""
+        return ("param", "buffer") if self._is_divided else KEPT_ROLES
+
+    def _texts(self, stages: Sequence[Snapshots]) -> str:
+        """Return a digest of all plans: ranks run the same, but for the updates of a divided optimizer."""
+        if not self._is_divided:
+            return digest("\n".join(each.text("plan") for each in stages))
+        asked = {
+            name: options
+            for name, options in self._request.passes(str(self._device)).items()
+            if name != "divide-updates"
+        }
+        said = [f"{each.text('grad')}\n{collectives_of(each['plan'])}" for each in stages]
+        return digest("\n".join([repr(asked), *said]))
+
+    def _numbers(self) -> object:
+        """Return the numbers of the host with which a step runs, in a form to compare."""
+        if not self._is_divided:
+            return sorted(self.meta.written.items())
+        return [
+            [
+                (key, digest_of([each]) if isinstance(each, torch.Tensor) else each)
+                for key, each in own.items()
+            ]
+            for own in self.meta.settings()
+        ]
+
+    def _divided(self) -> tuple[list[ParamGroup], list[list[str]]]:
+        """Return the param groups with all parameters, and the names of the parameters of each rank."""
+        function = next(iter(steps(self._built.stages[0]["grad"])))
+        return trained_groups(function), parts_of(function, self._ranks.count)
+
+    def _expect_own_state(self) -> None:
+        """Raise StateError if the optimizer has state of parameters of other ranks, which no step would update."""
+        if not self._is_divided:
+            return
+        if self._owned[0] is not self._built:
+            names = self._divided()[1][self._ranks.rank]
+            self._owned = self._built, {id(self._built.traces[0].parameters[name]) for name in names}
+        own = self._owned[1]
+        if any(
+            entries and id(p) not in own
+            for each in self._built.optimizers
+            for p, entries in each.state.items()
+        ):
+            raise StateError(
+                f"{self.name}: the optimizer has state of parameters that another rank updates with zero=1; compile with a new"
+                " optimizer, and load() a checkpoint"
+            )
+
     def _reached(self, plan: BoundPlan) -> None:
         """Go on once every rank is ready to run the text of this plan with the same numbers of the host."""
         if self._together is not None and not self._together.is_reached:
+            self._expect_own_state()
             if plan not in self._digests:
-                self._digests[plan] = digest(self._built.stages[self._plans.index(plan)].text("plan"))
-            written = self.meta.written
-            numbers = digest(repr([(key, written[key]) for key in sorted(written)]))
+                self._digests[plan] = self._texts([self._built.stages[self._plans.index(plan)]])
+            numbers = digest(repr(self._numbers()))
             failed = "failed" if plan.executor.failed else ""
             self._together.reached(f"plan {self._digests[plan]} and numbers {numbers}", failed)
             if self._together.news:  # a rank has seen that a check failed; they all have the same status
@@ -180,11 +247,31 @@ class DataParallelStep(CompiledTrainStep):
             if len({each["seed"] for each in told}) == 1:
                 state.apart(self._ranks.rank)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file as CompiledTrainStep does. With a divided optimizer all ranks call it together, and each file is whole."""
+        if self._is_divided:
+            self._all("save", lambda: super(DataParallelStep, self).save(path))
+        else:
+            super().save(path)
+
+    def _collected(self) -> Checkpoint:
+        copied = super()._collected()
+        if not self._is_divided:
+            return copied
+        self._reached(self._active)
+        return whole(copied, *self._divided(), self._ranks)
+
+    def _own(self, read: Checkpoint, name: str) -> Checkpoint:
+        if not self._is_divided:
+            return read
+        groups, parts = self._divided()
+        return part_of(read, name, groups, parts[self._ranks.rank])
+
     def _expect_alike(self, done: str) -> None:
         self.meta.read_back()
         so = f"They have {done} different states, and must not go on; take the same on all of them"
         with Together(self._ranks, self.name, "the comparison", so) as call:
-            call.reached(digest_of(self._alike(*KEPT_ROLES)))
+            call.reached(digest_of(self._alike(*self._kept_alike)))
 
     def _restore(self, snapshot: Snapshot) -> None:
         if self._together is not None:
@@ -196,7 +283,7 @@ class DataParallelStep(CompiledTrainStep):
 
     def _ready_to_install(self, stages: Sequence[Snapshots]) -> None:
         if self._together is not None:
-            self._together.reached(_texts(stages))
+            self._together.reached(self._texts(stages))
 
     def _looked_at(self, batch: StepBatch | None, what: str) -> Any:
         found = super()._looked_at(batch, what)
@@ -234,9 +321,12 @@ class DataParallelStep(CompiledTrainStep):
         super()._replay(plan, n, addresses, loss, steady)
 
 
-def _texts(stages: Sequence[Snapshots]) -> str:
-    """A digest of all plans: ranks run the same."""
-    return digest("\n".join(each.text("plan") for each in stages))
+def collectives_of(module: ModuleOp) -> str:
+    """Return the collectives of a plan, in their order, with the types of what they exchange."""
+    (program,) = (op for op in module.ops if isinstance(op, ProgramOp))
+    slots = program.slots
+    found = [launch for launch in program.launches if launch.op.data == COLLECTIVE]
+    return "\n".join(f"{launch.attrs} {slots[launch.writes[0]].spec}" for launch in found)
 
 
 def _described(model: torch.nn.Module) -> str:

@@ -202,7 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 write_output("-", list_passes(passes))
                 return OK
             check_target(options.target)
-            steps, held = build_steps(options.steps or (), options.target, passes, options.lock, options.mesh)
+            steps, held = build_steps(
+                options.steps or (), options.target, passes, options.lock, options.mesh, options.zero
+            )
             form = Form(options.print_op_generic, options.print_debuginfo, options.elide)
             dumps = build_dumps(options, form, passes)
         except (PassSpecError, PluginError, VerifyError) as error:

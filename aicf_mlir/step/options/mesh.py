@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,9 @@ from aicf_mlir.passes.vote_ranks import passes_of_ranks
 from aicf_mlir.runtime.process_ranks import GROUP, ProcessRanks
 from aicf_mlir.step.options.option import Effect
 
+if TYPE_CHECKING:
+    from aicf_mlir.step.request import Request
+
 
 @dataclass(frozen=True)
 class DataParallel(Effect):
@@ -27,13 +30,28 @@ class DataParallel(Effect):
     ranks: ProcessRanks | None = None
     apart: Callable[[], Sequence[torch.Tensor]] = tuple
     """The tensors that each rank has for itself: random numbers and metrics."""
+    is_divided: bool = False
+    """True if each rank keeps the optimizer state of its own parameters only."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        mesh: Any = given["mesh"]
+        mesh, zero = given["mesh"], given["zero"]
+        if zero not in (0, 1) or zero.__class__ is not int:
+            raise BindError(f"zero: expected 0, or 1 to divide the optimizer's state, got {zero!r}")
         if mesh is None:
+            if zero:
+                raise BindError("zero: the optimizer's state is divided among processes; give them by mesh=")
             return cls()
-        return cls(ProcessRanks(group_of(mesh)))
+        return cls(ProcessRanks(group_of(mesh)), is_divided=bool(zero))
+
+    def check(self, request: Request) -> None:
+        """Raise BindError for an optimizer that is divided already, and for a plan of a file where each rank has its own."""
+        if any(type(each).__name__ == "ZeroRedundancyOptimizer" for each in request.optimizers):
+            raise BindError(
+                "the optimizer is a ZeroRedundancyOptimizer; pass the optimizer that it wraps, with zero=1"
+            )
+        if self.is_divided and request.given["plan"] is not None:
+            raise BindError("plan: with zero=1 each rank has a plan of its own; leave one of them out")
 
     def added(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
         """Return the traces, with a mark on each tensor that the forward updates and all ranks have from rank 0."""
@@ -58,12 +76,17 @@ class DataParallel(Effect):
         return list(traces)
 
     def passes(self, device: str) -> Mapping[str, str]:
-        return {} if self.ranks is None else passes_of_ranks(GROUP, self.ranks.count)
+        if self.ranks is None:
+            return {}
+        return passes_of_ranks(GROUP, self.ranks.count, self.ranks.rank if self.is_divided else None)
 
     @property
     def described(self) -> Mapping[str, str | None]:
         ranks = self.ranks
-        return {"mesh": None if ranks is None else f"{GROUP}={ranks.count}, this is rank {ranks.rank}"}
+        return {
+            "mesh": None if ranks is None else f"{GROUP}={ranks.count}, this is rank {ranks.rank}",
+            "zero": "1, the state of this rank's parameters" if self.is_divided else None,
+        }
 
 
 def mesh_of(model: object, mesh: Any) -> Any:

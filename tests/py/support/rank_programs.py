@@ -107,85 +107,6 @@ def training(rank: int, count: int) -> dict[str, Any]:
     return found
 
 
-class Normalized(nn.Module):
-    """Two branches whose statistics need no order among them, of vectors and of images; `norms` makes the layers."""
-
-    def __init__(self, vectors: Any, images: Any) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.second = nn.Linear(8, 12, bias=False), nn.Conv1d(2, 3, 3, bias=False)
-        self.of_first, self.of_second = vectors(12), images(3)
-        self.last = nn.Linear(18, 5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        vectors = self.of_first(self.first(x)).tanh()
-        images = self.of_second(self.second(x.reshape(-1, 2, 4))).flatten(1).tanh()
-        return self.last(torch.cat([vectors, images], 1))
-
-
-def synchronized(rank: int, count: int) -> dict[str, Any]:
-    """SyncBatchNorm on the batches of all ranks, next to BatchNorm on one batch of all of them."""
-    found: dict[str, Any] = {}
-    options: dict[str, dict[str, Any]] = {
-        "plain": {},
-        "cumulative": {"momentum": None},
-        "without parameters": {"affine": False},
-        "without statistics": {"track_running_stats": False},
-    }
-    for name, layer in options.items():
-        sync = partial(nn.SyncBatchNorm, **layer)
-        ours = Normalized(sync, sync).double()
-        theirs = Normalized(partial(nn.BatchNorm1d, **layer), partial(nn.BatchNorm1d, **layer)).double()
-        optimizer, other = (torch.optim.SGD(each.parameters(), lr=0.5) for each in (ours, theirs))
-        given = [batch(0, each) for each in range(count)]
-        mine = (given[rank][0].double(), given[rank][1])
-        step = compile_train_step(ours, optimizer, loss_fn=loss_of, example=mine, mesh=dist.group.WORLD)
-        losses = []
-        for number in range(5):
-            given = [batch(number, each) for each in range(count)]
-            mine = (given[rank][0].double(), given[rank][1])
-            if number == 3:
-                step.capture(mine)
-            loss = step.train_step(mine) if number < 3 else step.replay(1, inputs=mine)
-            other.zero_grad()
-            scores = theirs(torch.cat([x for x, _ in given]).double())
-            nn.functional.cross_entropy(scores, torch.cat([t for _, t in given])).backward()
-            other.step()
-            own = nn.functional.cross_entropy(scores.detach().chunk(count)[rank], mine[1])
-            losses.append(abs(float(loss) - float(own)))
-        found[name] = {
-            "losses": max(losses),
-            "state": furthest(ours, theirs),
-            "digest": digest(ours),
-            "collectives": step.ir("step").count("nn.all_gather"),
-        }
-    return found
-
-
-def normalized_elsewhere(rank: int, count: int) -> dict[str, Any]:
-    """SyncBatchNorm without a mesh, with a mesh of other processes, and in evaluation, where it is as any other."""
-    pair = dist.new_group([0, 1])
-    found: dict[str, Any] = {}
-
-    def compiled(name: str, group: Any, mesh: Any, *, training: bool = True) -> None:
-        norm = partial(nn.SyncBatchNorm, process_group=group)
-        ours = Normalized(norm, norm).train(training)
-
-        def make() -> None:
-            step = compile_train_step(ours, adam(ours), loss_fn=loss_of, example=batch(0, rank), mesh=mesh)
-            found[f"{name} collectives"] = step.ir("step").count("nn.all_gather")
-
-        found[name] = _told(make)
-
-    compiled("no mesh", None, None)
-    compiled("evaluation without mesh", None, None, training=False)
-    compiled("evaluation", None, dist.group.WORLD, training=False)
-    if rank < 2:
-        compiled("pair of three", None, pair)
-        compiled("pair", pair, pair)
-    return found
-
-
 def as_micro_batches(rank: int, count: int) -> dict[str, Any]:
     """The bits of so many micro-batches in one process."""
     found: dict[str, Any] = {}
@@ -224,8 +145,8 @@ def of_other_sizes(rank: int, count: int) -> dict[str, Any]:
     ours = plain()
     options: dict[str, Any] = {"loss_fn": loss_of, "example": batch(0, rank), "mesh": dist.group.WORLD}
     step = compile_train_step(ours, adam(ours), further_sizes=2, **options)
-    told = [_told(partial(step.train_step, batch(1, rank, 7 if rank == 0 else 16)))]
-    told += [_told(partial(step.train_step, batch(2, rank, rows))) for rows in (16, 7, 5, 16)]
+    told = [told_by(partial(step.train_step, batch(1, rank, 7 if rank == 0 else 16)))]
+    told += [told_by(partial(step.train_step, batch(2, rank, rows))) for rows in (16, 7, 5, 16)]
     return {"told": told, "digest": digest(ours)}
 
 
@@ -234,8 +155,8 @@ def two_alike(rank: int, count: int) -> dict[str, Any]:
     models = [plain(), plain()]
     options: dict[str, Any] = {"loss_fn": loss_of, "example": batch(0, rank), "mesh": dist.group.WORLD}
     steps = [compile_train_step(each, adam(each), **options) for each in models]
-    told = [_told(partial(step.train_step, batch(1, rank))) for step in steps]
-    told.append(_told(partial(steps[rank == 1].train_step, batch(2, rank))))
+    told = [told_by(partial(step.train_step, batch(1, rank))) for step in steps]
+    told.append(told_by(partial(steps[rank == 1].train_step, batch(2, rank))))
     return {"told": told, "digests": [digest(each) for each in models]}
 
 
@@ -310,11 +231,11 @@ def resumed(rank: int, count: int) -> dict[str, Any]:
     again, other = built()
     other.load(f"{folder}/0.ckpt")
     found = [float(other.train_step(batch(number, rank))) for number in range(3)]
-    more = _told(lambda: other.load(f"{folder}/{'none' if rank == 1 else rank}.ckpt"))
+    more = told_by(lambda: other.load(f"{folder}/{'none' if rank == 1 else rank}.ckpt"))
     return {"first": first, "equal": found == wanted and digest(again) == bits, "missing": more}
 
 
-def _told(call: Callable[[], object]) -> str:
+def told_by(call: Callable[[], object]) -> str:
     try:
         call()
     except Exception as error:  # noqa: BLE001  (it is what is looked at)
@@ -344,10 +265,10 @@ def faults(rank: int, count: int, times: int = 1) -> dict[str, Any]:
 
     def case(name: str, call: Callable[[], object], *, undo: Callable[[], object] = lambda: None) -> None:
         before = digest(ours)
-        told = _told(call)
+        told = told_by(call)
         same = digest(ours) == before
         undo()
-        again = _told(lambda: step.train_step(batch(1, rank)))
+        again = told_by(lambda: step.train_step(batch(1, rank)))
         seen = {"told": told, "same": same, "again": again, "digest": digest(ours)}
         first = found.setdefault(name, seen)
         if (told[:30], same, again) != (first["told"][:30], first["same"], first["again"]):
@@ -390,7 +311,7 @@ def faults(rank: int, count: int, times: int = 1) -> dict[str, Any]:
 
     for _ in range(times):
         each_once()
-    found["option"] = _told(
+    found["option"] = told_by(
         lambda: compile_train_step(
             ours,
             optimizer,
@@ -401,12 +322,12 @@ def faults(rank: int, count: int, times: int = 1) -> dict[str, Any]:
         )
     )
     other = model(24 if rank != 1 else 25)
-    found["other model"] = _told(
+    found["other model"] = told_by(
         lambda: compile_train_step(
             other, adam(other), loss_fn=loss_of, example=batch(0, rank), mesh=dist.group.WORLD
         )
     )
-    found["refused loss"] = _told(
+    found["refused loss"] = told_by(
         lambda: compile_train_step(
             ours,
             optimizer,
@@ -447,11 +368,12 @@ def _interrupted(step: Any, given: Batch, is_mine: bool) -> None:
         raise InterruptedError("after the step") from None
 
 
-def killed(rank: int, count: int) -> dict[str, Any]:
+def killed(rank: int, count: int, **options: Any) -> dict[str, Any]:
     """One rank ends while all replay."""
     ours = plain()
+    optimizer = adam(ours)
     step = compile_train_step(
-        ours, adam(ours), loss_fn=loss_of, example=batch(0, rank), mesh=dist.group.WORLD
+        ours, optimizer, loss_fn=loss_of, example=batch(0, rank), mesh=dist.group.WORLD, **options
     )
     step.train_step(batch(0, rank))
     step.capture(batch(0, rank))
@@ -459,13 +381,14 @@ def killed(rank: int, count: int) -> dict[str, Any]:
         threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGKILL)).start()
     done, told = 0, ""
     while not told and done < 1_000_000:
-        told = _told(partial(step.replay, 5, batch(done, rank)))
+        told = told_by(partial(step.replay, 5, batch(done, rank)))
         told = "" if told == "nothing" else told
         done += 1
-    afterwards = _told(lambda: step.train_step(batch(0, rank)))
+    afterwards = told_by(lambda: step.train_step(batch(0, rank)))
     return {
         "told": told,
         "digest": digest(ours),
         "afterwards": afterwards,
         "steps": vars(step)["_session"].steps,
+        "counted": sorted({float(entries["step"]) for entries in optimizer.state.values()}),
     }

@@ -64,7 +64,7 @@ def _rank(program: str, rank: int, count: int, folder: str) -> str:
             world_size=count,
             timeout=timedelta(seconds=60),
         )
-        return json.dumps(vars(rank_programs)[program](rank, count))
+        return json.dumps(PROGRAMS[program](rank, count))
     except BaseException:  # noqa: BLE001  # the test shows it
         traceback.print_exc()
         sys.stderr.flush()
@@ -80,10 +80,13 @@ def _ended(
 
 
 if __name__ == "__main__":
+    import rank_norms
     import rank_programs
+    import rank_zero
     import torch
     import torch.distributed as dist
 
+    PROGRAMS = {**vars(rank_programs), **vars(rank_norms), **vars(rank_zero)}
     torch.set_num_threads(1)
     for line in sys.stdin:
         name, ranks, at = json.loads(line)

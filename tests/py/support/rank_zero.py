@@ -1,0 +1,194 @@
+"""What ranks do in tests of a divided optimizer, `zero=1`; see `rank_programs.py`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rank_programs import adam, batch, digest, killed, loss_of, plain, told_by
+from torch import nn
+
+from aicf_mlir import compile_train_step
+
+
+def in_groups(module: nn.Module) -> torch.optim.Optimizer:
+    """Two groups, the second with fewer parameters than there are ranks."""
+    first, *others = module.parameters()
+    groups = [{"params": others}, {"params": [first], "lr": 3e-3}]
+    return torch.optim.AdamW(groups, lr=1e-2, eps=1e-3, amsgrad=True)
+
+
+def momentum(module: nn.Module) -> torch.optim.Optimizer:
+    """An optimizer whose state has no count."""
+    return torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+
+
+def compiled(module: nn.Module, optimizer: Any, rank: int, **options: Any) -> Any:
+    """A step of all ranks, or of `mesh`."""
+    given = {"loss_fn": loss_of, "example": batch(0, rank), "mesh": dist.group.WORLD, **options}
+    return compile_train_step(module, optimizer, **given)
+
+
+def divided(rank: int, count: int) -> dict[str, Any]:
+    """The bits of parameters and state next to a step that is not divided, and the bytes of state."""
+    cases: dict[str, tuple[Any, dict[str, Any]]] = {
+        "plain": (adam, {}),
+        "clipped": (adam, {"clip_grad_norm": 0.1, "check_finite": True}),
+        "averaged": (adam, {"ema": 0.9}),
+        "accumulated": (adam, {"accumulate": 2}),
+        "16 bits": (adam, {"precision": "bf16"}),
+        "scaled": (adam, {"precision": "f16", "loss_scale": "dynamic"}),
+        "gradients": (adam, {"keep_gradients": True}),
+        "groups": (in_groups, {}),
+        "momentum": (momentum, {}),
+    }
+    found: dict[str, Any] = {}
+    for name, (make, options) in cases.items():
+        models = [plain(), plain()]
+        optimizers = [make(each) for each in models]
+        steps = [
+            compiled(each, optimizer, rank, zero=zero, **options)
+            for zero, (each, optimizer) in enumerate(zip(models, optimizers, strict=True))
+        ]
+        schedules = [torch.optim.lr_scheduler.StepLR(each, 2, 0.5) for each in optimizers]
+        parts = options.get("accumulate", 1)
+        for number in range(6):
+            mine = [batch(10 * number + part, rank) for part in range(parts)]
+            given = mine if "accumulate" in options else mine[0]
+            for step, schedule in zip(steps, schedules, strict=True):
+                if number == 4:
+                    step.capture(given)
+                if number < 4:
+                    step.train_step(given)
+                else:
+                    step.replay(1, inputs=given)
+                schedule.step()
+        whole = dict(zip(models[1].parameters(), models[0].parameters(), strict=True))
+        own = optimizers[1].state
+        found[name] = {
+            "bits": [digest(each) for each in models],
+            "same state": all(
+                torch.equal(value, optimizers[0].state[whole[p]][key])
+                for p, entries in own.items()
+                for key, value in entries.items()
+            ),
+            "owned": [number for number, p in enumerate(models[1].parameters()) if own.get(p)],
+            "bytes": [
+                sum(size for arena, _, _, size in step.memory_report().slots if arena == "state")
+                for step in steps
+            ],
+            "held": sum(
+                4
+                + sum(
+                    value.nbytes for key, value in entries.items() if key != "step"
+                )  # SGD counts out of sight
+                for entries in own.values()
+            ),
+        }
+    return found
+
+
+def divided_files(rank: int, count: int) -> dict[str, Any]:
+    """A file of all ranks is loaded by a step that is not divided, by fewer ranks, and by one process."""
+    folder = os.environ["AICF_TEST_FOLDER"]
+    pair = dist.new_group([0, 1])
+    ours = plain()
+    step = compiled(ours, in_groups(ours), rank, zero=1)
+    for number in range(3):
+        step.train_step(batch(number, rank))
+    step.save(f"{folder}/{rank}.ckpt")
+    saved = digest(ours)
+    alone = told_by(
+        lambda: step.save(f"{folder}/alone.ckpt") if rank == 0 else step.train_step(batch(3, rank))
+    )
+    for number in range(3, 6):
+        step.train_step(batch(number, rank))
+    found: dict[str, Any] = {"wanted": digest(ours), "alone": alone, "saved": saved}
+    for name, zero in (("whole", 0), ("divided", 1)):
+        again = plain()
+        other = compiled(again, in_groups(again), rank, zero=zero)
+        other.load(f"{folder}/0.ckpt")
+        for number in range(3, 6):
+            other.train_step(batch(number, rank))
+        found[name] = digest(again)
+        if not zero:
+            other.save(f"{folder}/whole-{rank}.ckpt")
+    back = plain()
+    step = compiled(back, in_groups(back), rank, zero=1)
+    step.load(f"{folder}/whole-0.ckpt")
+    found["from whole"] = digest(back)
+    step.save(f"{folder}/back-{rank}.ckpt")
+    with open(f"{folder}/back-{rank}.ckpt", "rb") as one, open(f"{folder}/whole-0.ckpt", "rb") as other_file:  # noqa: PTH123
+        found["same file"] = one.read() == other_file.read()
+    if rank < 2:
+        bits = list[str]()
+        for zero in (0, 1):
+            fewer = plain()
+            step = compiled(fewer, in_groups(fewer), rank, mesh=pair, zero=zero)
+            step.load(f"{folder}/2.ckpt")
+            step.train_step(batch(9, rank))
+            bits.append(digest(fewer))
+        found["fewer"] = bits[0] == bits[1]
+    one = plain()
+    single = compiled(one, in_groups(one), rank, mesh=None)
+    single.load(f"{folder}/1.ckpt")
+    found["one"] = digest(one)
+    other_kind = plain()
+    wrong = compiled(other_kind, momentum(other_kind), rank, zero=1)
+    found["other"] = told_by(lambda: wrong.load(f"{folder}/0.ckpt"))
+    return found
+
+
+def divided_faults(rank: int, count: int) -> dict[str, Any]:
+    """A check that fails on one rank, another model, and state that no rank would update; each changes nothing."""
+    ours = plain()
+    optimizer = adam(ours)
+    step = compiled(ours, optimizer, rank, zero=1, check_finite=True)
+    step.train_step(batch(0, rank))
+
+    def bits() -> list[Any]:
+        states = [value.tolist() for entries in optimizer.state.values() for value in entries.values()]
+        return [digest(ours), states]
+
+    found: dict[str, Any] = {}
+
+    def case(name: str, call: Any) -> None:
+        before = bits()
+        found[name] = {"told": told_by(call), "same": bits() == before}
+
+    x, t = batch(1, rank)
+    case("nan", lambda: step.train_step((x * torch.nan if rank == 1 else x, t)))
+    kept = step.snapshot()
+    step.train_step((x, t))
+    step.restore(kept)
+    case("snapshot", lambda: None)
+    if rank == 0:
+        optimizer.param_groups[0]["lr"] = 0.5
+    case("rate", lambda: step.train_step((x, t)))
+    optimizer.param_groups[0]["lr"] = 1e-2
+    case("again", lambda: None)
+    clipped = plain()
+    other = compiled(clipped, adam(clipped), rank, zero=1, clip_grad_norm=1.0 + rank)
+    found["clip"] = told_by(lambda: other.train_step((x, t)))
+    valued = plain()
+    options = {"clip_grad_value": 1.0} if rank == 0 else {}
+    found["option"] = told_by(lambda: compiled(valued, adam(valued), rank, zero=1, **options))
+    second = plain()
+    trained = adam(second)
+    loss_of(second, (x, t)).backward()
+    trained.step()
+    found["state"] = told_by(lambda: compiled(second, trained, rank, zero=1))
+    traced = plain()
+    mixed = torch.optim.Adafactor(traced.parameters())
+    found["traced"] = told_by(lambda: compiled(traced, mixed, rank, zero=1))
+    found["digest"] = digest(ours)
+    optimizer.load_state_dict(trained.state_dict())
+    found["loaded"] = told_by(lambda: step.train_step((x, t)))
+    return found
+
+
+def killed_divided(rank: int, count: int) -> dict[str, Any]:
+    """One rank ends while all replay."""
+    return killed(rank, count, zero=1)

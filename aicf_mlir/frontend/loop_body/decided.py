@@ -141,7 +141,8 @@ def _names(line: Instruction, kind: str) -> Iterator[str]:
     """The variables and attributes, these with a dot, that an instruction loads or stores."""
     if line.opname.startswith(kind) and not line.opname.endswith(("CONST", "SUBSCR")):
         is_attribute = line.opname.endswith(("_ATTR", "_METHOD"))
-        names: tuple[Any, ...] = line.argval if isinstance(line.argval, tuple) else (line.argval,)
+        given: Any = line.argval
+        names: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)  # pyright: ignore[reportUnknownVariableType]
         for name in names:
             if isinstance(name, str):
                 yield f".{name}" if is_attribute else name

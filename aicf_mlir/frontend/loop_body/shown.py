@@ -38,6 +38,7 @@ SHOW = (
 )
 """Functions that show numbers: module, class, name. Only modules that are imported count."""
 
+CONSTANTS = (str, int, float, bool, type(None))
 OF_NUMBERS = (*((math, name) for name in dir(math)), (builtins, "min"), (builtins, "max"))
 """Functions that compute a number of others."""
 
@@ -116,7 +117,10 @@ def _computes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: bool) -> Callable[..., Any]:
     def shown(*args: Any, **named: Any) -> Any:
-        if not any(has_number(each) or is_a(each, TRACED) for each in (*args, *named.values())):
+        values = (*args[is_method:], *named.values())
+        if not any(has_number(each) or is_a(each, TRACED) for each in values) and not (
+            all(type(each) in CONSTANTS for each in args[is_method:]) and is_called_by_user()
+        ):
             return function(*args, **named)
         refuse_decided_texts()
         apart = {key: value for key, value in named.items() if not _is_plain(value)}
@@ -126,6 +130,15 @@ def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: boo
         return None
 
     return shown
+
+
+def is_called_by_user() -> bool:
+    """True if the function that shows something, or the module that it is a part of, was called by the user's code."""
+    frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    own = {"aicf_mlir", *(module.partition(".")[0] for module, _, _ in SHOW)} - {"builtins", "torch"}
+    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in own:
+        frame = frame.f_back
+    return frame is not None and source.is_users_frame(frame)
 
 
 def refuse_decided_texts() -> None:

@@ -108,6 +108,7 @@ REFUSED = (
 def tells(loss: torch.Tensor, log: Log) -> Any:
     if log.count == 0:
         print(f"loss {loss.item():.1f}")
+    print("-----")
     log.shown(short(loss))
     told = {"loss": f"{loss.item():.2f}"}
     return told, short(loss) if told else ""

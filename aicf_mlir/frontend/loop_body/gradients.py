@@ -15,13 +15,7 @@ from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.inner_gradients import as_list
 from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes_in_place
-from aicf_mlir.frontend.loop_body.converted import (
-    CONVERSIONS,
-    CONVERTED,
-    is_returned,
-    runs_percent,
-    users_frame,
-)
+from aicf_mlir.frontend.loop_body.converted import CONVERSIONS, CONVERTED, is_returned, users_frame
 from aicf_mlir.frontend.loop_body.numbers import READ, Book, Number, ReadTensor, expect_tensors, with_tensors
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
 from aicf_mlir.frontend.markers import BACKWARD, LEFT, UPDATE, WRITTEN
@@ -249,10 +243,6 @@ class GradientRecorder(Recorder):
     def _converted(self, tensor: torch.Tensor, name: str) -> Any:
         """Handle `float(tensor)`, which Python makes a float of: one that the body returns at once has its place in it."""
         location, frame = source.here(), users_frame(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-        if frame is not None and runs_percent(frame):
-            made = self.book.texts.in_percent(self._number(tensor, "item"), frame, CONVERSIONS[name])
-            if made is not None:
-                return made
         if (
             frame is None
             or frame.f_code is not self.body_code

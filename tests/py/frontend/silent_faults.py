@@ -33,6 +33,8 @@ from aicf_mlir.ir.formula import trace
 from aicf_mlir.passes import keep_scores
 from aicf_mlir.passes.fuse import rounding
 from aicf_mlir.passes.fuse.loops import members
+from aicf_mlir.passes.fuse.loops.cluster import Cluster
+from aicf_mlir.passes.fuse.loops.clusters import Clustering
 
 Batch = dict[str, Tensor]
 
@@ -100,10 +102,25 @@ def writer(body: Any, kind: str = "train step") -> tuple[Any, Batch]:
 # ---- a value of 16 bits was rounded where it was stored, and not where a fused body read it on ----
 
 
+def placed(self: Clustering, member: members.LoopMember) -> None:
+    """With any operand computed again that nothing else reads then, also where another access still reads what is stored."""
+    alone = member
+    for again, _ in [(member, set[SSAValue]()), *self.with_sources(member)]:
+        if self.join(again):
+            return
+        gone = {access.root for access in member.operands} - {access.root for access in again.operands}
+        readers = [reader for root in gone for reader in (*self.readers(root), *self.again.get(root, ()))]
+        alone = again if all(reader is member.op for reader in readers) else alone
+    own = Cluster([], self.position[member.op])
+    own.add(alone, is_narrow=False)
+    self.take(own)
+
+
 def unrounded_values(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rounding, "NARROW", ())
     patch.setattr(roundings, "NARROW", ())  # check_read finds nothing then
     patch.setattr(members, "compares_elements", lambda reader, index: False)
+    patch.setattr(Clustering, "place", placed)
 
 
 def values_rounded_by_casts_alone(patch: pytest.MonkeyPatch) -> None:

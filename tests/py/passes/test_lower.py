@@ -11,6 +11,7 @@ from samples import NN_SAMPLES, SAMPLES, Sample, sweep
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
+from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.nn import NN
 from aicf_mlir.dialects.optim import Optim
@@ -34,16 +35,21 @@ def assert_same(found: Array, expected: Array) -> None:
     np.testing.assert_allclose(widen(found), widen(expected), rtol=unit, atol=unit * min(scale, 1.0))
 
 
+WRITTEN_BEFORE: set[type[Operation]] = {nn.SumOfRanksOp}
+"""The ops that a pass writes as others before `decompose`: sum-ranks."""
+
+
 @pytest.mark.parametrize("op", [*NN.operations, *Optim.operations], ids=lambda op: op.name)
 def test_every_op_has_a_rule(op: type[Operation]) -> None:
-    assert op in RULES or issubclass(op, DecomposableInterface | GeneratedInterface)
+    assert op in RULES or op in WRITTEN_BEFORE or issubclass(op, DecomposableInterface | GeneratedInterface)
 
 
 def test_there_is_no_rule_for_anything_else() -> None:
     composed = {op for op in NN.operations if issubclass(op, DecomposableInterface)}
     both = (*NN.operations, *Optim.operations)
     generated = {op for op in both if issubclass(op, GeneratedInterface)}
-    assert set(RULES) | composed | generated == {*both}
+    assert set(RULES) | composed | generated | WRITTEN_BEFORE == {*both}
+    assert not (set(RULES) | composed | generated) & WRITTEN_BEFORE
     assert not set(RULES) & composed, "an op is taken apart, or has a rule"
 
 

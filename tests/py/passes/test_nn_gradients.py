@@ -130,4 +130,7 @@ def check(sample: Sample, module: ModuleOp) -> None:
 
 def test_every_differentiable_op_is_checked() -> None:
     differentiable = {op for op in nn.NN.operations if issubclass(op, DifferentiableInterface)}
-    assert {sample.op_type() for sample in CHECKED} == differentiable
+    tried = {sample.op_type() for sample in CHECKED} | {
+        nn.SumOfRanksOp
+    }  # with several processes: test_data_parallel.py
+    assert tried == differentiable

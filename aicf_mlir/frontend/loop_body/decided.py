@@ -8,8 +8,9 @@ a text, may take the text, or what is stored together with it.
 from __future__ import annotations
 
 import dis
+import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dis import Instruction
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -37,6 +38,8 @@ LOOKS = frozenset(
 """The methods that answer something about a text, or look it up."""
 ENDS = ("STORE_", "RETURN_", "POP_TOP", "YIELD_VALUE")
 """How instructions are called that take the value of an expression."""
+VARIABLE = re.compile("LOAD_|STORE_")
+"""What an instruction does to variables, by its name: Python 3.13 has some for two."""
 
 
 class Span(NamedTuple):
@@ -73,7 +76,7 @@ def names_that_decide(code: CodeType) -> frozenset[str]:
     return frozenset(
         name
         for line in lines
-        if any(span.has(_span(line)) for span in deciding)
+        if any(_is_in(line, span) for span in deciding)
         for name in _names(line, "LOAD_")
     )
 
@@ -98,18 +101,13 @@ def uses_of(code: CodeType, offset: int) -> Uses:
     names = set[str]()
     is_returned = False
     for number in found:  # which grows
-        for line in lines[number:]:
-            if line.opname.startswith(ENDS):
-                is_returned |= line.opname.startswith(("RETURN_", "YIELD_"))
-                new = {*_names(line, "STORE_")} - names
-                names |= new
-                found += [
-                    n
-                    for n, other in enumerate(lines)
-                    if n not in found and not new.isdisjoint(_names(other, "LOAD_"))
-                ]
-                break
-    return Uses(any(span.has(_span(lines[number])) for number in found for span in deciding), is_returned)
+        taken = next((n for n in range(number, len(lines)) if lines[n].opname.startswith(ENDS)), len(lines))
+        is_returned |= any(line.opname.startswith(("RETURN_", "YIELD_")) for line in lines[taken : taken + 1])
+        new = {name for line in _stores(lines[taken:]) for name in _names(line, "STORE_")} - names
+        names |= new
+        loads = (n for n, line in enumerate(lines) if not new.isdisjoint(_names(line, "LOAD_")))
+        found += [n for n in loads if n not in found]
+    return Uses(any(_is_in(lines[number], span) for number in found for span in deciding), is_returned)
 
 
 @lru_cache(maxsize=1024)
@@ -131,6 +129,15 @@ def _read(code: CodeType) -> tuple[list[Instruction], list[Span]]:
     return lines, deciding
 
 
+def _stores(lines: Sequence[Instruction]) -> Iterator[Instruction]:
+    """The first instructions, as long as they store: several of `a, b = …` and `a = self.b = …`, which loads an object."""
+    for number, line in enumerate(lines):
+        if line.opname.startswith("STORE_"):
+            yield line
+        elif not any(each.opname == "STORE_ATTR" for each in lines[number + 1 : number + 2]):
+            return
+
+
 def _place(code: CodeType, offset: int) -> int:
     """The number of the instruction at which a function is: in a call that is its last byte."""
     offsets = [line.offset for line in dis.get_instructions(code)]
@@ -138,14 +145,23 @@ def _place(code: CodeType, offset: int) -> int:
 
 
 def _names(line: Instruction, kind: str) -> Iterator[str]:
-    """The variables and attributes, these with a dot, that an instruction loads or stores."""
-    if line.opname.startswith(kind) and not line.opname.endswith(("CONST", "SUBSCR")):
-        is_attribute = line.opname.endswith(("_ATTR", "_METHOD"))
-        given: Any = line.argval
-        names: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)  # pyright: ignore[reportUnknownVariableType]
-        for name in names:
-            if isinstance(name, str):
-                yield f".{name}" if is_attribute else name
+    """The variables and attributes, these with a dot, that an instruction loads or stores, of which one may do both."""
+    kinds = VARIABLE.findall(line.opname)
+    if not kinds or line.opname.endswith(("CONST", "SUBSCR")):
+        return
+    dot = "." if line.opname.endswith(("_ATTR", "_METHOD")) else ""
+    given: Any = line.argval if len(kinds) > 1 else (line.argval,)
+    yield from (
+        f"{dot}{name}" for each, name in zip(kinds, given, strict=True) if each == kind and type(name) is str
+    )
+
+
+def _is_in(line: Instruction, span: Span) -> bool:
+    """True if an instruction is in a part of the source; of one for two variables Python tells the place of the first alone."""
+    own = _span(line)
+    if len(VARIABLE.findall(line.opname)) > 1:
+        return span.start[0] <= own.start[0] <= span.end[0]
+    return span.has(own)
 
 
 def _span(line: Instruction) -> Span:

@@ -119,7 +119,7 @@ def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: boo
     def shown(*args: Any, **named: Any) -> Any:
         values = (*args[is_method:], *named.values())
         if not any(has_number(each) or is_a(each, TRACED) for each in values) and not (
-            all(type(each) in CONSTANTS for each in args[is_method:]) and is_called_by_user()
+            all(map(is_constant, args[is_method:])) and is_called_by_user()
         ):
             return function(*args, **named)
         refuse_decided_texts()
@@ -130,6 +130,15 @@ def _shows(function: Callable[..., Any], calls: list[Request], *, is_method: boo
         return None
 
     return shown
+
+
+def is_constant(value: Any) -> bool:
+    """True for a plain value, and for a container of them, as a logger gets for its text."""
+    if type(value) is dict:
+        return all(map(is_constant, cast("dict[Any, Any]", value).values()))
+    if type(value) in (list, tuple):
+        return all(map(is_constant, value))
+    return type(value) in CONSTANTS
 
 
 def is_called_by_user() -> bool:

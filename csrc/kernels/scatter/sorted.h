@@ -6,7 +6,7 @@
 
 namespace aicf {
 
-constexpr int64_t kChunk = 256;  // sorted sources that one thread reduces
+constexpr int64_t kChunk = 256;  // sorted sources that one block reduces
 
 constexpr int64_t sum_chunks(int64_t n) { return (n + kChunk - 1) / kChunk; }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from programs import step_function
+from programs import run_pipeline, step_function
 from torch import nn
 from torch.nn import functional
 
@@ -13,6 +13,7 @@ from aicf_mlir import trace
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.stages import make_context, run_stages
+from aicf_mlir.text.parsing import parse_module
 
 
 class Modulated(nn.Module):
@@ -68,3 +69,19 @@ def test_gradients_of_later_layers_are_summed_once() -> None:
     """The sum that a layer hands on has two readers in the next one. Neither adds up anew what all later layers gave."""
     few, more, most = (bytes_read(layers) for layers in (2, 3, 4))
     assert most - more == more - few
+
+
+SUM_AND_CAST = """
+func.func @f(%x: tensor<8x32x64xf32>, %y: tensor<8x32x64xf32>) -> (tensor<8x64xf32>, tensor<8x32x64xbf16>) {
+  %xy = nn.mul %x, %y : tensor<8x32x64xf32>
+  %sum = nn.sum %xy {dims = array<i64: 1>, keepdim = false} : (tensor<8x32x64xf32>) -> tensor<8x64xf32>
+  %narrow = nn.cast %x : (tensor<8x32x64xf32>) -> tensor<8x32x64xbf16>
+  func.return %sum, %narrow : tensor<8x64xf32>, tensor<8x32x64xbf16>
+}"""
+
+
+def test_what_lies_in_another_order_is_another_launch() -> None:
+    """The cast goes through memory in its order, the sum goes across: its rows are columns, and are read side by side."""
+    made = run_pipeline(parse_module(SUM_AND_CAST), "decompose,lower,fuse{target=sm_90},dce")
+    launches = [op for op in made.walk() if isinstance(op, KernelOp)]
+    assert [len(op.results) for op in launches] == [1, 1]

@@ -8,10 +8,10 @@ from costs import Some
 from plans import PlanMemory, make_plan
 from programs import run_pipeline, step_function
 from samples import NN_SAMPLES, SAMPLES, Sample, sweep
+from samples.collectives import WRITTEN_BEFORE
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
-from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.nn import NN
 from aicf_mlir.dialects.optim import Optim
@@ -33,10 +33,6 @@ def assert_same(found: Array, expected: Array) -> None:
     unit = UNITS.get(expected.dtype.name, 0.0)
     scale = np.max(np.abs(widen(expected)), initial=0.0, where=np.isfinite(widen(expected)))
     np.testing.assert_allclose(widen(found), widen(expected), rtol=unit, atol=unit * min(scale, 1.0))
-
-
-WRITTEN_BEFORE: set[type[Operation]] = {nn.SumOfRanksOp}
-"""The ops that a pass writes as others before `decompose`: sum-ranks."""
 
 
 @pytest.mark.parametrize("op", [*NN.operations, *Optim.operations], ids=lambda op: op.name)

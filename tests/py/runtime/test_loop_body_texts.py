@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -91,8 +92,19 @@ def prints_in_a_method(loss: torch.Tensor, log: Log) -> Any:
     log.told(f"loss {loss.item():.1f}")
 
 
+def compares_in_one_line(loss: torch.Tensor, log: Log) -> Any:
+    number, text = 1, f"{loss.item():.1f}"; return number, text == "0.5"  # fmt: skip  # noqa: E702
+
+
+def compares_an_attribute(loss: torch.Tensor, log: Log) -> Any:
+    text = log.last = f"{loss.item():.1f}"
+    return log.last == "0.5", text
+
+
 REFUSED = (
     compares,
+    compares_in_one_line,
+    compares_an_attribute,
     orders_what_str_makes,
     looks_into,
     is_in,
@@ -109,6 +121,7 @@ def tells(loss: torch.Tensor, log: Log) -> Any:
     if log.count == 0:
         print(f"loss {loss.item():.1f}")
     print("-----")
+    logging.getLogger(__name__).warning("after %s", "it")
     log.shown(short(loss))
     told = {"loss": f"{loss.item():.2f}"}
     return told, short(loss) if told else ""
@@ -139,12 +152,24 @@ def test_a_text_that_decides_is_refused(write: Callable[[torch.Tensor, Log], Any
         compile_step(body, example={"x": torch.ones(8, 4)}, device="cpu")
 
 
-def test_what_is_told_is_as_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_told_is_as_in_python(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     batch = {"x": torch.linspace(-2, 2, 32).reshape(8, 4)}
     told: list[Any] = []
     for compiled in (False, True):
         body, log = trained(tells)
         call = compile_step(body, example=batch, device="cpu") if compiled else body
-        told.append(([call(batch) for _ in range(5)], capsys.readouterr().out, log.last))
+        returned = [call(batch) for _ in range(5)]
+        told.append(
+            (
+                returned,
+                capsys.readouterr().out,
+                log.last,
+                [record.message for record in caplog.records if record.name == __name__],
+            )
+        )
+        caplog.clear()
     assert told[0] == told[1]
+    assert len(told[0][3]) == 5
     assert len({text for _, text in told[0][0]}) > 1  # or a constant would do

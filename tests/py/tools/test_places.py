@@ -18,6 +18,7 @@ from described_optimizers import OPTIMIZERS
 from kernel_cases import GENERATORS
 from refused_operands import REFUSED
 from samples import NN_SAMPLES, OPTIM_SAMPLES
+from samples.collectives import WRITTEN_BEFORE
 from samples.pointwise import CASES as POINTWISE_CASES
 from xdsl.ir import Operation
 
@@ -92,9 +93,9 @@ def has_a_meaning(op: type[Operation]) -> bool:
 
 
 def is_lowered(op: type[Operation]) -> bool:
-    """By rule, by a row that does something else, or taken apart; one of them."""
+    """By rule, by a row that does something else, taken apart, or written as others before; one of them."""
     if op not in RULES:
-        return issubclass(op, DecomposableInterface | GeneratedInterface)
+        return op in WRITTEN_BEFORE or issubclass(op, DecomposableInterface | GeneratedInterface)
     if launch_of(op) is None or RULES[op] is lower_as_it_stands:
         return True
     uses = (sample.build(*sample.block().args) for sample in NN_SAMPLES if sample.op_type() is op)
@@ -117,8 +118,7 @@ NN_PLACES: dict[str, Callable[[type[Operation]], bool]] = {
     "aicf_mlir/frontend/aten_table.py": in_the_front_end,
     "aicf_mlir/interpreters/nn.py": has_a_meaning,
     "aicf_mlir/passes/lower/": is_lowered,
-    # A pass writes a sum over ranks as other ops before it is lowered; lit and processes have its tests.
-    "tests/py/support/samples/": lambda op: op in SAMPLED or op is nn.SumOfRanksOp,
+    "tests/py/support/samples/": lambda op: op in SAMPLED or op in WRITTEN_BEFORE,
 }
 """Whether an nn op stands at a place, or need not."""
 

@@ -165,16 +165,14 @@ class Clustering:
         """True if `joined`, with what `plain` reads computed again, moves more bytes than `cluster` and `plain` apart."""
         read = {root for root, _ in operands_of(joined)}
         before = {access.root for access in plain.operands if constant_of(access) is None}
-        apart = [root for root, _ in operands_of(cluster)]
+        apart = {root for root, _ in operands_of(cluster)}
         unread = [
             root
             for root in before - read
             if root not in joined.values
             and all(reader is plain.op for reader in (*self.readers(root), *self.again.get(root, ())))
         ]  # which is not even written
-        return sum(map(bytes_of, read)) > sum(map(bytes_of, {*apart})) + sum(
-            map(bytes_of, [*before, *unread])
-        )
+        return sum(map(bytes_of, read)) > sum(map(bytes_of, [*apart, *before, *unread]))
 
     def reads_alone(self, member: LoopMember, roots: set[SSAValue]) -> bool:
         """True if nothing else reads `roots`, which `member` computes again, so that their launches disappear."""

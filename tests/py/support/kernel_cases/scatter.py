@@ -32,6 +32,7 @@ def scatter_add(make: Maker) -> Iterator[Case]:
         (3, 40, 5000),
         (255, 1, 4096),
         (256, 2, 4097),
+        (7, 2056, 4100),  # more columns than a block has threads for
     ]:
         indices = {  # of many sources, which are sorted: few and many a row, in tiles of 4096 and chunks of 256
             "many": make.random.integers(0, rows, sources),

@@ -9,6 +9,11 @@ from xdsl.ir import Operation
 from aicf_mlir.dialects import nn
 from samples.sample import Sample
 
+WRITTEN_BEFORE: set[type[Operation]] = {nn.SumOfRanksOp}
+"""The ops that have no sample: a pass, `sum-ranks`, writes them as others before they are lowered. Lit has its tests, and
+test_data_parallel.py trains with them.
+"""
+
 
 def is_tried_apart(name: str) -> bool:
     """True for a check or a collective, by the name of its op: they have tests of their own."""

@@ -10,8 +10,9 @@
 namespace aicf::cuda {
 
 constexpr int kBoxThreads = 256;
-constexpr int64_t kRun = 32;        // elements that follow each other, wanted in x and in y
-constexpr int64_t kFullBox = 1024;  // elements that are wanted
+constexpr unsigned kBoxBlocks = 132 * 4;  // that a large chip has at once
+constexpr int64_t kRun = 32;              // elements that follow each other, wanted in x and in y
+constexpr int64_t kFullBox = 1024;        // elements that are wanted
 constexpr int64_t kMostBox = 2048;
 
 struct Boxes {
@@ -23,50 +24,76 @@ struct Boxes {
     uint32_t extent, magic;  // for a division by multiplication
     int dim;
     uint32_t place;  // the distance in shared memory
-    int64_t stride;  // in x for reading, in y for writing
+    int stride;      // in x for reading, in y for writing
   };
   int rank, inner;
   Dim dims[kMaxRank];                          // outermost in y first
   Inner reading[kMaxRank], writing[kMaxRank];  // innermost first
   uint32_t elements;                           // of a box
+  int64_t reach;                               // in x or in y, of a box; at most INT32_MAX
   int64_t count;
 };
 
-// Where a box begins, and how many elements of each dimension are left from there.
+// Where a box begins, how many elements of each dimension are left from there, and whether no dimension ends
+// in it.
 struct BoxPlace {
   int64_t x, y;
   uint32_t left[kMaxRank];
+  bool is_whole;
 };
+
+constexpr int kBoxEach = static_cast<int>(kMostBox) / kBoxThreads;  // elements of a thread
 
 // One more element in 32, so that a power of two as distance reaches different banks.
 __device__ __forceinline__ uint32_t skewed(uint32_t place) { return place + place / 32; }
 
-// The sum of strides to element e of the box, and whether it is there; `place` is where it has its place in
-// shared memory.
-__device__ __forceinline__ bool find(const Boxes::Inner* dims, int count, const BoxPlace& at, uint32_t e,
-                                     int64_t& offset, uint32_t& place) {
-  bool is_there = true;
+// The sum of strides to element e of a box, and the sum of its distances in shared memory.
+__device__ __forceinline__ int offset_of(const Boxes::Inner* dims, int count, uint32_t e, uint32_t& place) {
+  int offset = 0;
+  place = 0;
   for (int i = 0; i < count; ++i) {
     const uint32_t rest = __umulhi(e, dims[i].magic), digit = e - rest * dims[i].extent;
     e = rest;
-    offset += digit * dims[i].stride;
+    offset += static_cast<int>(digit) * dims[i].stride;
     place += digit * dims[i].place;
-    is_there &= digit < at.left[dims[i].dim];
+  }
+  return offset;
+}
+
+// Whether the tensor has element e of this box.
+__device__ __forceinline__ bool has(const Boxes::Inner* dims, int count, const BoxPlace& at, uint32_t e) {
+  bool is_there = true;
+  for (int i = 0; i < count; ++i) {
+    const uint32_t rest = __umulhi(e, dims[i].magic);
+    is_there &= e - rest * dims[i].extent < at.left[dims[i].dim];
+    e = rest;
   }
   return is_there;
 }
 
+// Blocks stay: where the elements of a thread lie in a box is computed once.
 template <class T>
-__global__ void __launch_bounds__(kBoxThreads)
+__global__ void __launch_bounds__(kBoxThreads, 4)
     boxes_kernel(T* y, const T* x, const __grid_constant__ Boxes b, const int64_t* predicate) {
   dependency_wait();
   if (skipped(predicate)) return;
   __shared__ T box[kMostBox + kMostBox / 32];
   __shared__ BoxPlace at;
+  int from[kBoxEach], to[kBoxEach];
+  uint32_t place[kBoxEach];
+#pragma unroll
+  for (int k = 0; k < kBoxEach; ++k) {
+    const uint32_t e = threadIdx.x + k * kBoxThreads;
+    uint32_t same;
+    from[k] = offset_of(b.reading, b.inner, e, place[k]);
+    to[k] = offset_of(b.writing, b.inner, e, same);
+    place[k] = skewed(place[k]);
+  }
   for (uint32_t number = blockIdx.x; number < b.count; number += gridDim.x) {
     if (threadIdx.x == 0) {
       uint32_t rest = number;
       at.x = at.y = 0;
+      at.is_whole = true;
       for (int d = b.rank - 1; d >= 0; --d) {
         const uint32_t quotient = rest / b.dims[d].boxes;
         const int64_t first = static_cast<int64_t>(rest - quotient * b.dims[d].boxes) * b.dims[d].extent;
@@ -74,19 +101,21 @@ __global__ void __launch_bounds__(kBoxThreads)
         at.x += first * b.dims[d].x_stride;
         at.y += first * b.dims[d].y_stride;
         at.left[d] = static_cast<uint32_t>(min(b.dims[d].size - first, kMostBox));
+        at.is_whole &= at.left[d] >= b.dims[d].extent;
       }
     }
     __syncthreads();  // which box is known, and the one before has been written
-    for (uint32_t e = threadIdx.x; e < b.elements; e += kBoxThreads) {
-      int64_t from = at.x;
-      uint32_t place = 0;
-      if (find(b.reading, b.inner, at, e, from, place)) box[skewed(place)] = x[from];
+#pragma unroll
+    for (int k = 0; k < kBoxEach; ++k) {
+      const uint32_t e = threadIdx.x + k * kBoxThreads;
+      if (e < b.elements && (at.is_whole || has(b.reading, b.inner, at, e)))
+        box[place[k]] = x[at.x + from[k]];
     }
     __syncthreads();
-    for (uint32_t e = threadIdx.x; e < b.elements; e += kBoxThreads) {
-      int64_t to = at.y;
-      uint32_t place = 0;
-      if (find(b.writing, b.inner, at, e, to, place)) y[to] = box[skewed(place)];
+#pragma unroll
+    for (int k = 0; k < kBoxEach; ++k) {
+      const uint32_t e = threadIdx.x + k * kBoxThreads;
+      if (e < b.elements && (at.is_whole || has(b.writing, b.inner, at, e))) y[at.y + to[k]] = box[skewed(e)];
     }
     __syncthreads();
   }
@@ -122,17 +151,22 @@ inline Boxes boxes_of(const Move& m) {
   for (int i = 0; i < b.rank && box < kFullBox; ++i) grow(by_y[i], ceil_div(kFullBox, box / extent[by_y[i]]));
 
   b.count = 1;
+  int64_t reach[2] = {};
   for (int d = 0; d < b.rank; ++d) {
     const int64_t boxes = ceil_div(m.shape.shape[d], extent[d]);
     b.dims[d] = {static_cast<uint32_t>(boxes), static_cast<uint32_t>(extent[d]), m.shape.shape[d],
                  m.y_stride(d), m.x_stride(d)};
     b.count *= boxes;
+    reach[0] += (extent[d] - 1) * m.x_stride(d);
+    reach[1] += (extent[d] - 1) * m.y_stride(d);
   }
   b.elements = static_cast<uint32_t>(box);
+  b.reach = std::max(reach[0], reach[1]);
   uint32_t places[kMaxRank] = {}, place = 1;
   const auto inner = [&](int d, int64_t stride) {
     const auto size = static_cast<uint32_t>(extent[d]);
-    return Boxes::Inner{size, static_cast<uint32_t>((uint64_t{1} << 32) / size + 1), d, places[d], stride};
+    return Boxes::Inner{size, static_cast<uint32_t>((uint64_t{1} << 32) / size + 1), d, places[d],
+                        static_cast<int>(stride)};
   };
   for (int i = 0; i < b.rank; ++i) {
     const int d = by_y[i];

@@ -94,9 +94,9 @@ Status move_as(const Move& m, const LaunchContext& ctx) {
     return launch(ctx, blocks, kThreads, 0, transpose_kernel<T>, y, x, p, ctx.predicate);
   }
   if (m.transposed())
-    if (const Boxes b = boxes_of(m); b.count <= INT32_MAX)
-      return launch(ctx, grid_stride_blocks(b.count, 1), kBoxThreads, 0, boxes_kernel<T>, y, x, b,
-                    ctx.predicate);
+    if (const Boxes b = boxes_of(m); std::max(b.count, b.reach) <= INT32_MAX)
+      return launch(ctx, std::min(grid_stride_blocks(b.count, 1), kBoxBlocks), kBoxThreads, 0,
+                    boxes_kernel<T>, y, x, b, ctx.predicate);
   auto* kernel = counts_in_32_bits(m.count) ? move_kernel<T, uint32_t> : move_kernel<T, uint64_t>;
   return launch(ctx, grid_stride_blocks(m.count, kThreads), kThreads, 0, kernel, y, x, m.count, m.shape,
                 ctx.predicate);

@@ -40,7 +40,7 @@ def product(
     )
     left, right = a.mT if trans_a else a, b.mT if trans_b else b
     out = torch.empty(m, n, device="cuda", dtype=dtype)
-    tiled = ("gemm_f32_tiled_32x32", "gemm_f32_tiled_64x64", "gemm_f32_tiled_128x64")
+    tiled = ("gemm_f32_tiled_32x32", "gemm_f32_tiled_64x64", "gemm_f32_tiled_128x64", "gemm_f32_cublaslt")
     names = ("",) if dtype != torch.float32 else ("gemm_tf32_tc", "gemm_tf32_cublaslt") if tf32 else tiled
 
     def peer() -> object:
@@ -51,6 +51,16 @@ def product(
         f"gemm {m}x{n}x{k} {'tf32' if tf32 else str(dtype).removeprefix('torch.')} {'NT'[trans_a]}{'NT'[trans_b]}",
         OpKind.Gemm, [a, b], [out], {"trans_a": trans_a, "trans_b": trans_b, "allow_tf32": tf32}, 2 * m * n * k, names,
         peer,
+    )  # fmt: skip
+
+
+def parts(m: int, n: int, k: int, count: int = 32) -> Row:
+    """The products of the parts of a long sum, as `passes/fuse/tall_products.py` divides it."""
+    a, b, out = make(count, k // count, m), make(count, k // count, n), make(count, m, n)
+    names = ("gemm_f32_tiled_64x32", "gemm_f32_tiled_64x64", "gemm_f32_tiled_128x64", "gemm_f32_cublaslt")
+    return Row(
+        f"gemm {count} parts of {m}x{n}x{k} f32", OpKind.Gemm, [a, b], [out], {"trans_a": True}, 2 * m * n * k, names,
+        lambda: torch.bmm(a.mT, b, out=out),
     )  # fmt: skip
 
 
@@ -73,6 +83,9 @@ def products() -> Iterator[Row]:
     ):
         yield product(m, n, k, bf16, trans_b=True)
         yield product(n, k, m, bf16, trans_a=True)
+    for m, n, k in ((64, 64, 100_000), (128, 128, 65_536), (40, 64, 100_000), (256, 256, 65_536)):
+        yield product(m, n, k, f32, trans_a=True)
+        yield parts(m, n, k)
     yield product(256, 512, 512, f32, trans_b=True)
     yield product(64, 256, 256, bf16, trans_b=True)
     yield product(1024, 1024, 1024, bf16, trans_b=True)

@@ -102,7 +102,7 @@ class FusePass(ModulePass):
                 if self.target != "cpu" and not is_small:
                     write_narrow_products_as_loops(function, bodies, small)
                     align_products(function)
-                    divide_tall_products(function, library)
+                    divide_tall_products(function)
                 if not is_small:  # else each product is generated, so that it can be one launch with others
                     fuse_products(function, library)
                 fuse_epilogues(function, bodies, library, last=False)

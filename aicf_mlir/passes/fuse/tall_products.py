@@ -1,8 +1,9 @@
 """Long sums with few results in f32 and f64, on a GPU: the gradient of a narrow layer's weight over many rows.
 
 A block of threads computes a tile of the result over all terms, so a result of few tiles leaves most of the chip idle. On tensor
-cores the kernels divide the terms themselves (split-k), and so does the library. Here the parts are the members of a batch, whose
-products are then added in order: one launch more, and as many blocks as fill the chip.
+cores the kernels divide the terms themselves (split-k). Here the parts are the members of a batch, whose products are then added
+in order: one launch more, and as many blocks as fill the chip. What cuBLASLt does with 64 x 64 x 100,000 takes eight times the
+bytes (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -17,60 +18,83 @@ from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.layouts import Layout, shares_block, with_layout
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
-from aicf_mlir.passes.fuse.library import Library
 
 TILE, MULTIPROCESSORS = 32, 132
 """The rows and columns of a tile, and how many tiles a large chip computes at once."""
 LONG, SHORTEST = 2048, 256
 """The terms from which on a sum is divided, and those of a part, at least."""
+ALIGNED = 4
+"""The terms of a part are a multiple of these, so that each begins where 16 bytes do."""
 
 
-def divide_tall_products(function: FuncOp, library: Library) -> None:
+def divide_tall_products(function: FuncOp) -> None:
     """Divide the long products of `function` that would be computed by less than half of a chip."""
     for op in list(function.body.block.ops):
-        if isinstance(op, kernel.GemmOp) and (parts := parts_of(op)) > 1 and not library.runs(op):
-            divide(op, parts)
+        if isinstance(op, kernel.GemmOp) and (found := parts_of(op)) is not None:
+            divide(op, *found)
 
 
-def parts_of(op: KernelOp) -> int:
-    """The number of parts, which divides the terms; 1 where the product stays whole."""
+def parts_of(op: KernelOp) -> tuple[int, int] | None:
+    """The number of parts and the terms of each, which may leave some terms over; None where the product stays whole."""
     (a,), (b,), shape = op.ins["a"], op.ins["b"], shape_of(op.results[0])
     element = tensor_spec(a)[0]
     if len(shape) != 2 or element not in ("f32", "f64") or op.attrs.get("allow_tf32") is True:
-        return 1
+        return None
     if any(shares_block(value.type) for value in (a, b, op.results[0])):
-        return 1
+        return None
     (m, n), k = shape, shape_of(a)[0 if op.attrs.get("trans_a") is True else 1]
     tiles = -(-m // TILE) * -(-n // TILE)
     if k < LONG or k < 8 * max(m, n) or not 0 < 2 * tiles <= MULTIPROCESSORS:
-        return 1
+        return None
     most = min(2 * MULTIPROCESSORS // tiles, k // SHORTEST)
-    return next((parts for parts in range(most, 1, -1) if k % parts == 0), 1)
+    even = next((parts for parts in range(most, most // 2, -1) if k % parts == 0), None)
+    return (even, k // even) if even is not None else (most, k // most // ALIGNED * ALIGNED)
 
 
-def divide(op: KernelOp, parts: int) -> None:
-    """Write the product as a sum over the products of its parts."""
+def divide(op: KernelOp, parts: int, length: int) -> None:
+    """Write the product as a sum over the products of its parts, and of the terms that are left."""
     (a,), (b,), shape = op.ins["a"], op.ins["b"], shape_of(op.results[0])
-    left = in_parts(a, parts, by_rows=op.attrs.get("trans_a") is True)
-    right = in_parts(b, parts, by_rows=op.attrs.get("trans_b") is not True)
-    element = element_type(op.results[0])
-    product = kernel.GemmOp.launch(
-        [left.results[0], right.results[0]], [TensorType(element, (parts, *shape))], **op.attrs
-    )
-    total = kernel.ReduceSumOp.launch([product.results[0]], [op.results[0].type], dims=[0])
-    made: list[Operation] = [left, right, product, total]
+    by_rows = {a: op.attrs.get("trans_a") is True, b: op.attrs.get("trans_b") is not True}
+    element, made = element_type(op.results[0]), list[Operation]()
+
+    def add(new: Operation) -> SSAValue:
+        made.append(new)
+        return new.results[0]
+
+    def product(shape: tuple[int, ...], *factors: Operation) -> SSAValue:
+        operands = list(map(add, factors))
+        return add(kernel.GemmOp.launch(operands, [TensorType(element, shape)], **op.attrs))
+
+    whole = product((parts, *shape), *(in_parts(x, parts, length, by_rows[x]) for x in (a, b)))
+    total = add(kernel.ReduceSumOp.launch([whole], [op.results[0].type], dims=[0]))
+    if shape_of(a)[0 if by_rows[a] else 1] > parts * length:
+        rest = product(shape, *(from_term(x, parts * length, by_rows[x]) for x in (a, b)))
+        total = add(kernel.AddOp.launch([total, rest], [op.results[0].type]))
     for new in made:
         new.location = op.location
-    total.results[0].name_hint = op.results[0].name_hint
+    total.name_hint = op.results[0].name_hint
     Rewriter.insert_op(made, InsertPoint.before(op))
-    Rewriter.replace_op(op, [], [total.results[0]])
+    Rewriter.replace_op(op, [], [total])
 
 
-def in_parts(value: SSAValue, parts: int, by_rows: bool) -> Operation:
-    """A matrix as a batch of matrices of as many rows, or of as many columns."""
+def in_parts(value: SSAValue, parts: int, length: int, by_rows: bool) -> Operation:
+    """A matrix as a batch of matrices of as many rows, or of as many columns; what is left over is left out."""
+    rows, columns = shape_of(value)
+    if by_rows and parts * length == rows:
+        return kernel.ReshapeOp.build_op([value], [with_shape(value, (parts, length, columns))])
+    if by_rows:
+        return seen(value, Layout((parts, length, columns), (length * columns, columns, 1)))
+    return seen(value, Layout((parts, rows, length), (length, columns, 1)))
+
+
+def from_term(value: SSAValue, first: int, by_rows: bool) -> Operation:
+    """The rows, or the columns, from the first on."""
     rows, columns = shape_of(value)
     if by_rows:
-        return kernel.ReshapeOp.build_op([value], [with_shape(value, (parts, rows // parts, columns))])
-    width = columns // parts
-    layout = Layout((parts, rows, width), (width, columns, 1))
+        return seen(value, Layout((rows - first, columns), (columns, 1), first * columns))
+    return seen(value, Layout((rows, columns - first), (columns, 1), first))
+
+
+def seen(value: SSAValue, layout: Layout) -> Operation:
+    """The elements of a dense tensor at a layout."""
     return kernel.ViewOp.build_op([value], [with_layout(tensor_type(value), layout)])

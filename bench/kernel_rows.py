@@ -116,7 +116,12 @@ SCATTERED = ((10_000, 64, 2048), (10_000, 64, 4096), (50_257, 64, 8192), (50_257
 
 
 def scatters() -> Iterator[Row]:
-    """Sums, and the last source of each row."""
+    """Sums, and the last source of each row; orders of indices."""
+    for rows, _, sources in SCATTERED:
+        index = torch.randint(rows, (sources,), device=DEVICE)
+        made = {name: torch.zeros(sources, dtype=torch.int32, device=DEVICE) for name in ("keys", "places")}
+        yield Row(f"sort_rows {sources} of {rows}", OpKind.SortRows, {"index": index, "at": index}, made,
+                  {"rows": rows, "source_rows": rows}, peer=lambda i=index: i.sort(stable=True))  # fmt: skip
     for rows, columns, sources in SCATTERED:
         for dtype in (torch.float32, torch.bfloat16):
             x, y = torch.zeros(rows, columns, device=DEVICE, dtype=dtype), make(rows, columns, dtype=dtype)
@@ -125,6 +130,11 @@ def scatters() -> Iterator[Row]:
             given = {"x": [x], "index": [index], "src": [src]}
             yield Row(f"scatter_add {shape}", OpKind.ScatterAdd, given, {"x": [y]}, {},
                       peer=lambda x=x, i=index, s=src: x.index_add(0, i, s))  # fmt: skip
+            if sources > 4096:
+                keys, order = index.sort(stable=True)
+                named = {**given, "index": [keys.int()], "at": [order.int()]}
+                yield Row(f"scatter_add sorted {shape}", OpKind.ScatterAdd, named, {"x": [y]}, {},
+                          peer=lambda x=x, i=keys, s=src: x.index_add(0, i, s))  # fmt: skip
             for kind, peer in (("last", "index_copy"), ("max", None)):
                 call = None if peer is None else lambda x=x, i=index, s=src: x.index_copy(0, i, s)
                 yield Row(

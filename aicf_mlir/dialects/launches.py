@@ -24,16 +24,20 @@ ALSO = {"one": ("one", "many"), "optional": ("optional",), "many": ("many",)}
 def launch_of(op: type[Operation]) -> Schema | None:
     """The kernel op that `op` is, operand for operand by the same names; None if there is none.
 
-    One tensor, and a number that belongs to it, may stand for a list of them.
+    One tensor, and a number that belongs to it, may stand for a list of them. Only passes give the optional operands at the end.
     """
     if not issubclass(op, NNOp):
         return None
     schema = registry.schemas().get(op.LAUNCH or op.name.removeprefix("nn."))
     definition = op.get_irdl_definition()
     operands = [(name, COUNTS[type(row)]) for name, row in definition.operands]
-    if schema is None or [name for name, _ in operands] != [row.name for row in schema.inputs]:
+    if schema is None or [name for name, _ in operands] != [
+        row.name for row in schema.inputs[: len(operands)]
+    ]:
         return None
-    if any(row.count not in ALSO[count] for (_, count), row in zip(operands, schema.inputs, strict=True)):
+    if any(row.count not in ALSO[count] for (_, count), row in zip(operands, schema.inputs, strict=False)):
+        return None
+    if any(row.count != "optional" for row in schema.inputs[len(operands) :]):
         return None
     known = {row.name for row in schema.attrs}
     required = {row.name for row in schema.attrs if row.required}
@@ -46,7 +50,7 @@ def launch_of(op: type[Operation]) -> Schema | None:
 
 def operands_of(op: Operation, schema: Schema) -> dict[str, Sequence[SSAValue]]:
     """The operands by the names that `schema`, the `launch_of` the op, has for them."""
-    given = {row.name: getattr(op, row.name) for row in schema.inputs}
+    given = {row.name: getattr(op, row.name, None) for row in schema.inputs}
     return {
         name: () if value is None else (value,) if isinstance(value, SSAValue) else tuple(value)
         for name, value in given.items()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from aicf_mlir.errors import VerifyError
 from aicf_mlir.interpreters.call import Call, Meaning
 from aicf_mlir.interpreters.numerics import Array
 
@@ -67,8 +68,29 @@ REDUCTIONS: Mapping[str, np.ufunc] = {
 def _scatters(call: Call, kind: str) -> Sequence[Array]:
     """Each matrix x with rows of its src at the places of its index, or reduced there."""
     include_self = call.attr("include_self", True) is True
+    if call.has("at"):
+        (x,), (index,), (src,) = (call.inputs[name] for name in ("x", "index", "src"))
+        if index.dtype == np.int32 and np.any(np.diff(index) < 0):
+            raise VerifyError("scatter_add: expected an index of i32 that ascends, as sort_rows gives it")
+        index, places = _that_have_a_row(index, call["at"], len(src))
+        return [_scatter(x, index, src[places], kind, include_self)]
     each = zip(call.inputs["x"], call.inputs["index"], call.inputs["src"], strict=True)
     return [_scatter(x, index, src, kind, include_self) for x, index, src in each]
+
+
+def _that_have_a_row(index: Array, at: Array, rows: int) -> tuple[Array, Array]:
+    """The index and the places, the nearest ones of a src with this number of rows; none of a src without rows."""
+    there = slice(None) if rows else slice(0)
+    return index[there], np.clip(at[there], 0, max(rows - 1, 0))
+
+
+def _sort_rows(call: Call) -> Sequence[Array]:
+    index, rows, source_rows = call["index"], call.attr("rows", 0), call.attr("source_rows", 0)
+    at = call["at"] if call.has("at") else np.arange(len(index))
+    inside = (index >= 0) & (index < rows) & (source_rows > 0)
+    keys, places = np.where(inside, index, rows), np.clip(at, 0, max(source_rows - 1, 0))
+    order = np.argsort(keys, kind="stable")
+    return [keys[order].astype(np.int32), places[order].astype(np.int32)]
 
 
 def _scatter(x: Array, index: Array, src: Array, kind: str, include_self: bool) -> Array:
@@ -93,5 +115,6 @@ MEANINGS: Mapping[str, Meaning] = {
     "argsort": _argsort,
     "scan": _scan,
     "scatter_add": lambda call: _scatters(call, "sum"),
+    "sort_rows": _sort_rows,
     "scatter_rows": lambda call: _scatters(call, call.attr("kind", "last")),
 }

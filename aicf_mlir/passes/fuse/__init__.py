@@ -39,6 +39,7 @@ from aicf_mlir.passes.fuse.loops.totals import add_columns_first
 from aicf_mlir.passes.fuse.losses import write_losses_as_loops
 from aicf_mlir.passes.fuse.narrow_products import write_narrow_products_as_loops
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
+from aicf_mlir.passes.fuse.scattered import read_rows_in_place
 from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
 from aicf_mlir.passes.fuse.short_rows import write_short_rows_as_maps
 from aicf_mlir.passes.fuse.small_batches import generate_small_batches
@@ -90,6 +91,7 @@ class FusePass(ModulePass):
                 return_op(function)  # refuses a region that is not one block
                 write_constants_first(function.body.block)
                 read_as_they_are(function)
+                read_rows_in_place(function, bodies, self.target)
                 small = SmallUpdateFusion(function, bodies, self.target)
                 updates = UpdateFusion(function, bodies) if self.target == "cpu" else small
                 if self.back_to_back_rows is None:

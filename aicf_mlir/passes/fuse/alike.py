@@ -132,7 +132,9 @@ class ScatterFusion:
         """Write the launches: each takes what comes until a result of a member is read."""
         groups: dict[tuple[str, str], Group] = {}
         for op in self.ops:
-            if not isinstance(op, kernel.ScatterAddOp) or (kind := self.kind_of(op)) is None:
+            if not isinstance(op, kernel.ScatterAddOp) or op.ins.get("at"):
+                continue
+            if (kind := self.kind_of(op)) is None:
                 continue
             group = groups.get(kind)
             if group is None or group.is_read_before(op) or not group.keeps_little(op):

@@ -22,8 +22,8 @@ struct Sources {
   Sources(const Scatter& s, void* workspace) : first(static_cast<int64_t*>(workspace)), next(first + s.rows) {
     std::fill_n(first, s.rows, kEnd);
     for (int64_t i = s.sources - 1; i >= 0; --i) {
-      const int64_t row = s.index[i * s.index_step];
-      if (row < 0 || row >= s.rows) continue;
+      const int64_t row = s.index[i];
+      if (row < 0 || row >= s.rows || s.source(i) < 0) continue;
       next[i] = first[row];
       first[row] = i;
     }
@@ -43,7 +43,7 @@ void reduce_row(const Scatter& s, const Sources& sources, int64_t row) {
     const int64_t count = std::min(kColumns, s.columns - start);
     for (int64_t j = 0; j < count; ++j) found[j] = s.include_self ? widen(x[start + j]) : Reduction::kNone;
     for (int64_t i = sources.first[row]; i != kEnd; i = sources.next[i]) {
-      const T* src = static_cast<const T*>(s.src) + i * s.src_step + start;
+      const T* src = static_cast<const T*>(s.src) + s.source(i) * s.src_step + start;
       for (int64_t j = 0; j < count; ++j) found[j] = Reduction::of(found[j], widen(src[j]));
     }
     for (int64_t j = 0; j < count; ++j) y[start + j] = narrow<T>(found[j]);
@@ -111,6 +111,25 @@ Status scatter_cpu(const std::vector<Scatter>& scatters, const LaunchContext& ct
     }));
   }
   return status;
+}
+
+// A counting sort (Knuth, The Art of Computer Programming 3, 5.2): where each row begins, then each source in
+// its place.
+Status sort_rows_cpu(const SortRows& s, const LaunchContext& ctx) {
+  auto* begins = static_cast<int64_t*>(ctx.workspace);
+  std::fill_n(begins, s.rows + 2, int64_t{0});
+  for (int64_t i = 0; i < s.sources; ++i) ++begins[s.key(i) + 1];
+  for (int64_t row = 0; row <= s.rows; ++row) begins[row + 1] += begins[row];
+  for (int64_t i = 0; i < s.sources; ++i) {
+    const int64_t key = s.key(i), to = begins[key]++;
+    s.keys[to] = static_cast<int32_t>(key);
+    s.places[to] = static_cast<int32_t>(std::max<int64_t>(s.source(i), 0));
+  }
+  return Status::ok();
+}
+
+size_t sort_rows_cpu_workspace(const OpDesc& op) {
+  return static_cast<size_t>(sort_rows_of(op).rows + 2) * sizeof(int64_t);
 }
 
 Status scatter_last_cpu(const Scatter& s, const LaunchContext& ctx) {

@@ -22,13 +22,13 @@ constexpr unsigned kAll = 0xffffffffu;
 struct Matrix {
   const void* x;
   void* y;
-  const int64_t* index;
+  Places index;
   const void* src;
-  int64_t rows, columns, sources, index_step, src_step;
+  int64_t rows, columns, sources, src_step;
   int64_t first_block, rows_per_block;  // of this launch
 };
 
-// 88 bytes each; a kernel's arguments hold 32764 bytes, of which those that are there take time.
+// 96 bytes each; a kernel's arguments hold 32764 bytes, of which those that are there take time.
 constexpr int kSomeMatrices = 32, kMostMatrices = 340;
 
 template <int kMost>
@@ -57,7 +57,7 @@ struct OwnSources {
     for (int j = 0; j < kPerLane; ++j) {
       const int source = first + j * kWarp;
       int64_t at = -1;
-      if (j < groups && source < m.sources) at = m.index[source * m.index_step] - begin;
+      if (j < groups && source < m.sources) at = m.index[source] - begin;
       row[j] = at >= 0 && at < rows ? static_cast<int>(at) : -1;
     }
   }
@@ -231,8 +231,8 @@ Status scatter(const std::vector<Scatter>& scatters, const LaunchContext& ctx) {
       const Scatter& s = scatters[i];
       if (s.rows * s.columns == 0) continue;
       const int64_t rows = rows_per_block(all_rows, s.columns, sizeof(T));
-      matrices.at[matrices.count++] = {s.x,       s.y,          s.index,    s.src,  s.rows, s.columns,
-                                       s.sources, s.index_step, s.src_step, blocks, rows};
+      matrices.at[matrices.count++] = {s.x,       s.y,       s.index,    s.src,  s.rows,
+                                       s.columns, s.sources, s.src_step, blocks, rows};
       blocks += ceil_div(s.rows, rows);
     }
     if (blocks > 0)

@@ -19,8 +19,8 @@ __global__ void __launch_bounds__(kThreads) forget_kernel(int* last, int64_t row
     last[i] = kNone;
 }
 
-__global__ void __launch_bounds__(kThreads) find_last_kernel(int* last, const int64_t* index, int64_t rows,
-                                                             int64_t sources, const int64_t* predicate) {
+__global__ void __launch_bounds__(kThreads)
+    find_last_kernel(int* last, Places index, int64_t rows, int64_t sources, const int64_t* predicate) {
   dependency_wait();
   if (skipped(predicate)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;

@@ -2,7 +2,6 @@
 #pragma once
 #include <limits>
 
-#include "kernels/eltwise/ops.h"  // AICF_HD
 #include "kernels/scatter/launch.h"
 
 namespace aicf {

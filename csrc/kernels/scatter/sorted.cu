@@ -15,40 +15,45 @@ using namespace cuda;
 constexpr int kThreads = 256;
 constexpr int kAhead = 8;  // loads that are under way at once
 
-// The key of a source: its row, or `rows` where it goes nowhere.
 struct FromIndex {
   using Key = uint32_t;
-  const int64_t* index;
-  int64_t step, rows;
-  __device__ uint32_t key(int64_t, int64_t i) const {
-    const int64_t row = index[i * step];
-    return static_cast<uint32_t>(row < 0 || row >= rows ? rows : row);
+  SortRows s;
+  __device__ uint32_t key(int64_t, int64_t i) const { return static_cast<uint32_t>(s.key(i)); }
+  __device__ uint32_t value(int64_t, int64_t i) const {
+    return static_cast<uint32_t>(max(s.source(i), int64_t{0}));
   }
-  __device__ uint32_t value(int64_t, int64_t i) const { return static_cast<uint32_t>(i); }
 };
 
+// The i32 of sort_rows: keys that ascend, and places, which a text may have changed.
 struct Sorted {
-  const uint32_t *keys, *values;
-  int64_t n, columns, src_step;
+  const int32_t *keys, *places;
+  int64_t key_step, place_step, n, columns, src_rows, src_step;
   uint32_t rows;
 
-  __device__ bool has(int64_t p, uint32_t row) const { return p < n && keys[p] == row; }
-  __device__ bool begins(int64_t p) const { return p == 0 || keys[p - 1] != keys[p]; }
+  __device__ uint32_t key(int64_t p) const { return static_cast<uint32_t>(keys[p * key_step]); }
+  __device__ uint32_t place(int64_t p) const {
+    const auto row = static_cast<uint32_t>(places[p * place_step]);
+    return min(row, static_cast<uint32_t>(src_rows - 1));
+  }
+
+  __device__ bool has(int64_t p, uint32_t row) const { return p < n && key(p) == row; }
+  __device__ bool begins(int64_t p) const { return p == 0 || key(p - 1) != key(p); }
   __device__ int64_t end_of_chunk(int64_t p) const { return min(n, (p / kChunk + 1) * kChunk); }
 };
 
 // A chunk in shared memory: its sources, and where each of its rows begins, with the end of the last row.
 struct Chunk {
-  uint32_t keys[kChunk], values[kChunk], of_warp[kChunk / kWarp];
+  uint32_t keys[kChunk], places[kChunk], of_warp[kChunk / kWarp];
   int begins[kChunk + 1];
 };
 
 // How many rows the chunk has that begins at `first`. Called by the block.
 __device__ __forceinline__ int load_chunk(Chunk& chunk, const Sorted& s, int64_t first) {
   const int i = static_cast<int>(threadIdx.x);
-  const bool is_there = first + i < s.n && s.keys[first + i] < s.rows;
-  chunk.keys[i] = is_there ? s.keys[first + i] : s.rows;
-  if (is_there) chunk.values[i] = s.values[first + i];
+  const uint32_t key = first + i < s.n ? s.key(first + i) : s.rows;
+  const bool is_there = key < s.rows && s.src_rows > 0;
+  chunk.keys[i] = is_there ? key : s.rows;
+  if (is_there) chunk.places[i] = s.place(first + i);
   __syncthreads();
   const bool begins = is_there && (i == 0 || chunk.keys[i - 1] != chunk.keys[i]);
   const int place = static_cast<int>(sum_in_front(begins, chunk.of_warp));
@@ -89,7 +94,7 @@ __global__ void __launch_bounds__(kChunk)
           for (int j = 0; j < kAhead; ++j)
             if (p + j < end)
               terms[j] = *reinterpret_cast<const Vec<T, W>*>(
-                  src + static_cast<int64_t>(chunk.values[p + j]) * s.src_step + column);
+                  src + static_cast<int64_t>(chunk.places[p + j]) * s.src_step + column);
 #pragma unroll
           for (int j = 0; j < kAhead; ++j) {
             if (p + j >= end) continue;
@@ -144,8 +149,8 @@ __global__ void __launch_bounds__(kThreads)
   for (; item < chunks * s.columns; item += step) {
     const int64_t chunk = item / s.columns, column = item % s.columns, first = chunk * kChunk;
     const int64_t end = s.end_of_chunk(first);
-    const uint32_t row = s.keys[end - 1];
-    if (row >= s.rows || !s.has(end, row) || (s.keys[first] == row && !s.begins(first))) continue;
+    const uint32_t row = s.key(end - 1);
+    if (row >= s.rows || !s.has(end, row) || (s.key(first) == row && !s.begins(first))) continue;
     Compute<T> sum = partials[(chunk * 2 + 1) * s.columns + column];
     int64_t next = chunk + 1;
     for (int found = kAhead; found == kAhead; next += found) {
@@ -165,7 +170,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+Status sort(const SortRows& s, void* workspace, const LaunchContext& ctx) {
+  WorkspaceParts parts(workspace);
+  const SortMemory<uint32_t> memory(parts, 1, s.sources);
+  return sort_by_digits(
+      FromIndex{s},
+      ToPass<uint32_t>{reinterpret_cast<uint32_t*>(s.keys), reinterpret_cast<uint32_t*>(s.places), s.sources},
+      1, s.sources, bits_of_rows(s.rows), memory, ctx);
+}
+
 }  // namespace
+
+Status sort_rows_cuda(const SortRows& s, const LaunchContext& ctx) {
+  return s.sources == 0 ? Status::ok() : sort(s, ctx.workspace, ctx);
+}
 
 Status scatter_sorted(const Scatter& s, const LaunchContext& ctx) {
   if (s.rows * s.columns == 0) return Status::ok();
@@ -174,12 +192,23 @@ Status scatter_sorted(const Scatter& s, const LaunchContext& ctx) {
     T* y = static_cast<T*>(s.y);
     AICF_TRY(copy(y, static_cast<const T*>(s.x), s.rows * s.columns, ctx));
     if (s.sources == 0) return Status::ok();
-    const SortedMemory memory(ctx.workspace, s.sources, s.columns, s.dtype);
-    const Sorted sorted{memory.keys, memory.values, s.sources,
-                        s.columns,   s.src_step,    static_cast<uint32_t>(s.rows)};
-    AICF_TRY(sort_by_digits(FromIndex{s.index, s.index_step, s.rows},
-                            ToPass<uint32_t>{memory.keys, memory.values, s.sources}, 1, s.sources,
-                            bits_of_rows(s.rows), memory.sort, ctx));
+    const SortedMemory memory(ctx.workspace, s);
+    Sorted sorted{static_cast<const int32_t*>(s.index.data),
+                  static_cast<const int32_t*>(s.at.data),
+                  s.index.step,
+                  s.at.step,
+                  s.sources,
+                  s.columns,
+                  s.src_rows,
+                  s.src_step,
+                  static_cast<uint32_t>(s.rows)};
+    if (!s.is_sorted()) {
+      AICF_TRY(sort({s.rows, s.src_rows, s.sources, s.index, s.at, s.has_at, memory.keys, memory.places},
+                    memory.sort, ctx));
+      sorted.keys = memory.keys;
+      sorted.places = memory.places;
+      sorted.key_step = sorted.place_step = 1;
+    }
     auto* partials = static_cast<Compute<T>*>(memory.partials);
     return with_reduction<Compute<T>>(s.kind, [&](auto reduction) -> Status {
       using Reduction = typename decltype(reduction)::type;

@@ -1,8 +1,8 @@
 // How much memory a scatter of sorted sources needs, and where its parts lie: host code, in every build,
 // since plans for a GPU are made without one.
 #pragma once
+#include "kernels/scatter/launch.h"
 #include "kernels/sort/memory.h"
-#include "op/tensor_desc.h"
 
 namespace aicf {
 
@@ -19,16 +19,19 @@ constexpr int bits_of_rows(int64_t rows) {
 
 struct SortedMemory {
   WorkspaceParts parts;
-  SortMemory<uint32_t> sort;
-  uint32_t *keys, *values;  // in order
   void* partials;  // of each chunk two rows: what goes on from the chunk in front, what goes on behind it
+  int32_t *keys = nullptr, *places = nullptr;  // in order, where they are not yet
+  void* sort = nullptr;
 
-  SortedMemory(void* workspace, int64_t n, int64_t columns, DType dtype)
-      : parts(workspace), sort(parts, 1, n) {
-    keys = parts.take<uint32_t>(n);
-    values = parts.take<uint32_t>(n);
-    const int64_t count = 2 * sum_chunks(n) * columns;
-    partials = dtype == DType::F64 ? static_cast<void*>(parts.take<double>(count)) : parts.take<float>(count);
+  SortedMemory(void* workspace, const Scatter& s) : parts(workspace) {
+    const int64_t count = 2 * sum_chunks(s.sources) * s.columns;
+    partials =
+        s.dtype == DType::F64 ? static_cast<void*>(parts.take<double>(count)) : parts.take<float>(count);
+    if (s.is_sorted()) return;
+    keys = parts.take<int32_t>(s.sources);
+    places = parts.take<int32_t>(s.sources);
+    sort = parts.take<char>(0);
+    SortMemory<uint32_t>(parts, 1, s.sources);
   }
 };
 

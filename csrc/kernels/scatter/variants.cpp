@@ -10,8 +10,26 @@
 namespace aicf {
 namespace {
 
+constexpr int64_t kMost = int64_t{1} << 31;
+
 Scatters kind_of(const OpDesc& op) {
   return std::string(op.schema->name) == "scatter_add" ? Scatters::Sum : op.attrs.get(kKind);
+}
+
+// Which rows of src the sources are; null if they are all, in their order.
+const TensorDesc* places_of(const OpDesc& op) {
+  const bool may = std::string(op.schema->name) != "scatter_rows";
+  return may && op.has_in("at") ? &op.in("at") : nullptr;
+}
+
+// An index and what may stand beside it: i64, or the i32 that sort_rows has made of both.
+Status check_places(const OpDesc& op, const TensorDesc& index, const std::string& name) {
+  if (!places_of(op) || index.dtype != DType::I32)
+    AICF_TRY(expect_dtype(op, name.c_str(), index, DType::I64));
+  AICF_TRY(expect_rank(op, name.c_str(), index, 1));
+  if (const TensorDesc* at = places_of(op))
+    return expect_tensor(op, "at", *at, expected_tensor(index.dtype, {index.shape[0]}));
+  return Status::ok();
 }
 
 // (x, index, src) -> (x'), of a scatter_add as many of each as there are.
@@ -21,27 +39,46 @@ Status check_scatter(const OpDesc& op) {
   if (indices.size() != xs.size() || sources.size() != xs.size())
     return refuse(op, "expected an index and a src for each of ", xs.size(), " x, got ", indices.size(),
                   " and ", sources.size());
+  const bool has_at = places_of(op) != nullptr;
+  if (has_at && xs.size() != 1) return refuse(op, "at: expected one x, got ", xs.size());
   for (size_t i = 0; i < xs.size(); ++i) {
     const auto name = [&](size_t group) { return op.in_name(group * xs.size() + i); };
     const TensorDesc &x = xs[i], &index = indices[i], &src = sources[i];
     if (kind_of(op) != Scatters::Last) AICF_TRY(expect_float(op, name(0).c_str(), x));
     AICF_TRY(expect_dtype(op, name(0).c_str(), x, xs[0].dtype));
     AICF_TRY(expect_rank(op, name(0).c_str(), x, 2));
-    AICF_TRY(expect_dtype(op, name(1).c_str(), index, DType::I64));
-    AICF_TRY(expect_rank(op, name(1).c_str(), index, 1));
-    AICF_TRY(expect_tensor(op, name(2).c_str(), src, expected_tensor(x.dtype, {index.shape[0], x.shape[1]})));
+    AICF_TRY(check_places(op, index, name(1)));
+    const int64_t rows = has_at && src.rank == 2 ? src.shape[0] : index.shape[0];
+    AICF_TRY(expect_tensor(op, name(2).c_str(), src, expected_tensor(x.dtype, {rows, x.shape[1]})));
     AICF_TRY(expect_tensor(op, op.out_name(i).c_str(), op.outputs[i], x));
   }
   return Status::ok();
 }
 
+// (index, at?) -> (keys, places)
+Status check_sort_rows(const OpDesc& op) {
+  const TensorDesc& index = op.in("index");
+  const int64_t rows = op.attrs.get(kRows), source_rows = op.attrs.get(kSourceRows);
+  AICF_TRY(check_places(op, index, "index"));
+  AICF_TRY(expect_dtype(op, "index", index, DType::I64));
+  if (rows < 0 || rows >= kMost) return refuse(op, "rows: expected 0 to 2^31 - 1, got ", rows);
+  if (source_rows < 0 || source_rows >= kMost)
+    return refuse(op, "source_rows: expected 0 to 2^31 - 1, got ", source_rows);
+  if (index.shape[0] >= kMost)
+    return refuse(op, "index: expected less than 2^31 elements, got ", index.str());
+  for (size_t i = 0; i < 2; ++i)
+    AICF_TRY(expect_tensor(op, op.out_name(i).c_str(), op.outputs[i],
+                           expected_tensor(DType::I32, {index.shape[0]})));
+  return Status::ok();
+}
+
 constexpr Prepare on_cpu = prepare_with<scatters_of, scatter_cpu>;
+constexpr Prepare sort_on_cpu = prepare_with<sort_rows_of, sort_rows_cpu>;
+constexpr Prepare sort_on_cuda = AICF_CUDA((prepare_with<sort_rows_of, sort_rows_cuda>));
 constexpr Prepare last_on_cpu = prepare_with<scatter_of, scatter_last_cpu>;
 constexpr Prepare on_cuda = AICF_CUDA((prepare_with<scatters_of, scatter_cuda>));
 constexpr Prepare sorted_on_cuda = AICF_CUDA((prepare_with<scatter_of, scatter_sorted>));
 constexpr Prepare last_on_cuda = AICF_CUDA((prepare_with<scatter_of, scatter_last_cuda>));
-
-constexpr int64_t kMost = int64_t{1} << 31;
 
 int64_t most_sources(const OpDesc& op) {
   int64_t most = 0;
@@ -51,7 +88,7 @@ int64_t most_sources(const OpDesc& op) {
 
 Status counts_in_31_bits(const OpDesc& op) {
   const Scatter s = scatter_of(op);
-  if (s.sources < kMost && s.rows < kMost) return Status::ok();
+  if (std::max({s.sources, s.rows, s.src_rows}) < kMost) return Status::ok();
   return Status::unsupported("rows and sources are counted in 31 bits");
 }
 
@@ -77,12 +114,13 @@ Status supports_sorting(const OpDesc& op) {
 }
 
 Status has_many_sources(const OpDesc& op) {
-  if (most_sources(op) > kFewSources) return Status::ok();
+  if (most_sources(op) > kFewSources || places_of(op)) return Status::ok();
   return Status::unsupported("it has " + std::to_string(kFewSources) + " sources at most");
 }
 
 Status supports_few_sources(const OpDesc& op) {
   AICF_TRY(supports_reductions(op));
+  if (places_of(op)) return decline("needs all rows of src in their order");
   if (most_sources(op) <= kFewSources) return Status::ok();
   return decline("needs ", kFewSources, " sources or fewer, got ", most_sources(op));
 }
@@ -106,6 +144,9 @@ constexpr KernelVariant kVariants[] = {
               has_many_sources),
     skippable_cuda_row("scatter_rows_cuda", "scatter_rows", kSmAny, on_cuda, supports_few_sources),
     cpu_row("scatter_rows_cpu", "scatter_rows", on_cpu, supports_reductions, scatter_cpu_workspace),
+    skippable_cuda_row("sort_rows_cuda", "sort_rows", kSmAny, sort_on_cuda, needs_element_alignment,
+                       sort_rows_cuda_workspace),
+    cpu_row("sort_rows_cpu", "sort_rows", sort_on_cpu, needs_element_alignment, sort_rows_cpu_workspace),
 };
 
 }  // namespace
@@ -113,18 +154,39 @@ constexpr KernelVariant kVariants[] = {
 std::vector<Scatter> scatters_of(const OpDesc& op) {
   const Tensors xs = op.ins("x"), indices = op.ins("index"), sources = op.ins("src");
   std::vector<Scatter> all;
+  const TensorDesc* at = places_of(op);
   for (size_t i = 0; i < xs.size(); ++i)
     all.push_back({xs[i].dtype, kind_of(op), op.attrs.get(kIncludeSelf), xs[i].shape[0], xs[i].shape[1],
-                   indices[i].shape[0], indices[i].strides[0], sources[i].strides[0], xs[i].data,
-                   indices[i].ptr<const int64_t>(), sources[i].data, op.outputs[i].data});
+                   indices[i].shape[0], sources[i].shape[0], sources[i].strides[0], xs[i].data,
+                   Places(indices[i]), at ? Places(*at) : Places(), at != nullptr, sources[i].data,
+                   op.outputs[i].data});
   return all;
 }
 
 Scatter scatter_of(const OpDesc& op) { return scatters_of(op)[0]; }
 
+SortRows sort_rows_of(const OpDesc& op) {
+  const TensorDesc& index = op.in("index");
+  const TensorDesc* at = places_of(op);
+  return {op.attrs.get(kRows),
+          op.attrs.get(kSourceRows),
+          index.shape[0],
+          Places(index),
+          at ? Places(*at) : Places(),
+          at != nullptr,
+          op.outputs[0].ptr<int32_t>(),
+          op.outputs[1].ptr<int32_t>()};
+}
+
+size_t sort_rows_cuda_workspace(const OpDesc& op) {
+  WorkspaceParts parts(nullptr);
+  SortMemory<uint32_t>(parts, 1, sort_rows_of(op).sources);
+  return parts.used;
+}
+
 size_t scatter_sorted_workspace(const OpDesc& op) {
   const Scatter s = scatter_of(op);
-  return SortedMemory(nullptr, s.sources, s.columns, s.dtype).parts.used;
+  return SortedMemory(nullptr, s).parts.used;
 }
 
 size_t scatter_last_workspace(const OpDesc& op) {
@@ -136,8 +198,9 @@ static const Family family([](KernelRegistry& registry) {
       38,
       "ScatterAdd",
       "scatter_add",
-      "of each: x, and src[i] added to its row index[i]; an index outside of x adds nothing",
-      {many("x"), strided(many("index")), strided(many("src"))},
+      "of each: x, and src[i], or src[at[i]] of one x, added to its row index[i]; an index outside of x adds "
+      "nothing, a place outside of src is its nearest row; of i32 both are as sort_rows gives them",
+      {many("x"), strided(many("index")), strided(many("src")), strided(maybe("at"))},
       {many("x")},
       {},
       {{"x", "x"}},
@@ -158,6 +221,19 @@ static const Family family([](KernelRegistry& registry) {
       "rounded "
       "once",
       check_scatter});
+  registry.add(OpSchema{
+      58,
+      "SortRows",
+      "sort_rows",
+      "of the sources of a scatter, in the order of their rows, their rows (rows for a source that goes "
+      "nowhere) and "
+      "their rows of src, of which there are source_rows: i, or at[i]; those of one row keep their order",
+      {strided("index"), strided(maybe("at"))},
+      {{"keys"}, {"places"}},
+      {required(kRows), required(kSourceRows)},
+      {},
+      "a place outside of src is its nearest row",
+      check_sort_rows});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 });
 

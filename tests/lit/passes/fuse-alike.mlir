@@ -76,8 +76,9 @@ func.func @sums(%x: tensor<9x4xf32>, %i: tensor<6xi64>, %u: tensor<6x4xf32>, %y:
 // CHECK-LABEL: func.func @sums_apart
 // CHECK:         %a = kernel.scatter_add x(%x) index(%i) src(%u)
 // CHECK:         %b = kernel.scatter_add x(%a) index(%i) src(%u)
-// CHECK:         %c = kernel.scatter_add x(%x) index(%k) src(%w)
-// CHECK:         %d = kernel.scatter_add x(%x) index(%k) src(%w)
+// CHECK:         %0, %1 = kernel.sort_rows index(%k) {rows = 9, source_rows = 5000}
+// CHECK:         %c = kernel.scatter_add x(%x) index(%0) src(%w) at(%1)
+// CHECK:         %d = kernel.scatter_add x(%x) index(%0) src(%w) at(%1)
 func.func @sums_apart(%x: tensor<9x4xf32>, %i: tensor<6xi64>, %u: tensor<6x4xf32>, %k: tensor<5000xi64>, %w: tensor<5000x4xf32>) -> (tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xf32>) {
   %a = kernel.scatter_add x(%x) index(%i) src(%u) : (tensor<9x4xf32>, tensor<6xi64>, tensor<6x4xf32>) -> tensor<9x4xf32>
   %b = kernel.scatter_add x(%a) index(%i) src(%u) : (tensor<9x4xf32>, tensor<6xi64>, tensor<6x4xf32>) -> tensor<9x4xf32>

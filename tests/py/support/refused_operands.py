@@ -23,6 +23,7 @@ STEP: Specs = [("f32", (2,))]
 PINS: Named = dict.fromkeys(("beta1", "beta2", "bc1_pin", "bc2_pin"), SCALAR)
 STATUS: Specs = [("i64", (3,))]
 CHECKED: Named = {"status": STATUS}
+ORDER: Named = {"keys": [("i32", (4,))], "places": [("i32", (4,))]}
 
 
 def sgd(tensors: int) -> Named:
@@ -124,6 +125,14 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("scatter_add", scattered([("f32", (2, 3)), ("f64", (2, 3))], TARGET * 2, [("f32", (4, 3)), ("f64", (4, 3))]), {"x": [("f32", (2, 3)), ("f64", (2, 3))]}, {}, "x[1]: expected element type f32, got f64[2, 3]"),
     ("scatter_add", scattered(f32((2, 3), (2, 3)), TARGET, f32((4, 3))), {"x": f32((2, 3), (2, 3))}, {}, "expected an index and a src for each of 2 x, got 1 and 1"),
     ("scatter_add", scattered([], [], []), {"x": []}, {}, "x: expected one tensor or more, got none"),
+    ("scatter_add", {**scattered(f32((2, 3), (2, 3)), TARGET * 2, f32((4, 3), (4, 3))), "at": TARGET}, {"x": f32((2, 3), (2, 3))}, {}, "at: expected one x, got 2"),
+    ("scatter_add", {**scattered(f32((2, 3)), TARGET, f32((7, 3))), "at": [("i32", (4,))]}, {"x": f32((2, 3))}, {}, "at: expected i64[4], got i32[4]"),
+    ("scatter_add", scattered(f32((2, 3)), [("i32", (4,))], f32((4, 3))), {"x": f32((2, 3))}, {}, "index[0]: expected element type i64, got i32[4]"),
+    ("sort_rows", {"index": f32((4,))}, ORDER, {"rows": 2, "source_rows": 4}, "index: expected element type i64, got f32[4]"),
+    ("sort_rows", {"index": TARGET, "at": [("i64", (5,))]}, ORDER, {"rows": 2, "source_rows": 4}, "at: expected i64[4], got i64[5]"),
+    ("sort_rows", {"index": TARGET}, {**ORDER, "keys": TARGET}, {"rows": 2, "source_rows": 4}, "keys: expected i32[4], got i64[4]"),
+    ("sort_rows", {"index": TARGET}, ORDER, {"rows": 1 << 31, "source_rows": 4}, "rows: expected 0 to 2^31 - 1, got 2147483648"),
+    ("sort_rows", {"index": TARGET}, ORDER, {"rows": 2, "source_rows": -1}, "source_rows: expected 0 to 2^31 - 1, got -1"),
     ("scatter_rows", TARGET + TARGET + TARGET, TARGET, {}, "x: expected rank 2, got i64[4]"),
     ("scatter_rows", f32((2, 3), (4,), (4, 3)), f32((2, 3)), {}, "index: expected element type i64, got f32[4]"),
     ("scatter_rows", [*f32((2, 3)), *TARGET, ("f64", (4, 3))], f32((2, 3)), {}, "src: expected f32[4, 3], got f64[4, 3]"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from aicf_mlir.interpreters.kernel import meaning
 from kernel_cases.case import Array, Case, Generator, Maker
 from kernel_cases.places import Place
 
@@ -50,6 +51,7 @@ def scatter_add(make: Maker) -> Iterator[Case]:
     index = np.zeros(2, np.int64)
     yield _sum("special", make, [[special, index, np.repeat(special, 2, 0)]], exact=False)
     yield from _of_many(make)
+    yield from _looked_up(make)
 
 
 def _of_many(make: Maker) -> Iterator[Case]:
@@ -89,9 +91,55 @@ def _sum(
 ) -> Case:
     """Of x, index and src of each matrix."""
     operands = [one[i] for i in range(3) for one in each]
-    counts = (len(each),) * 3, (len(each),)
+    counts = (*(len(each),) * 3, 0), (len(each),)
     outputs = [make.out(*one[0].shape) for one in each]
     return Case(label, operands, outputs, {}, counts, places, exact=exact)
+
+
+def _looked_up(make: Maker) -> Iterator[Case]:
+    """Rows of src that are named, in any order and in that of sort_rows."""
+    for rows, columns, source_rows, sources in (
+        *((3, 5, 4, 7), (40, 129, 9, 200), (6, 2, 1, 0), (5, 3, 0, 6)),
+        *((300, 3, 50, 4099), (70000, 1, 70000, 9000), (3, 40, 700, 5000), (90, 64, 90, 5001)),
+    ):
+        for label, beyond in (("inside", 0), ("outside", max(rows, source_rows))):
+            index = make.random.integers(-beyond, rows + beyond, sources)
+            at = make.random.integers(-beyond, max(source_rows, 1) + beyond, sources)
+            x, src = make.integers(rows, columns, limit=2), make.integers(source_rows, columns)
+            keys, places = meaning(
+                "sort_rows",
+                [index, at],
+                {"rows": rows, "source_rows": source_rows},
+                [("i32", (sources,))] * 2,
+                counts=((1, 1), (1, 1)),
+            )
+            counts, name = ((1, 1, 1, 1), (1,)), f"{rows}x{columns} of {source_rows}, {sources}"
+            for order, given in (("named", (index, at)), ("sorted", (keys, places))):
+                operands = [x, given[0], src, given[1]]
+                yield Case(
+                    f"{order} {label} {name}", operands, [make.out(rows, columns)], {}, counts, exact=True
+                )
+
+
+def sort_rows(make: Maker) -> Iterator[Case]:
+    if make.dtype != "f32":
+        return
+    for rows, source_rows, sources in (
+        *((3, 4, 7), (1, 1, 1), (9, 5, 0), (0, 3, 5), (4, 0, 6), (255, 300, 4096), (256, 2, 4097)),
+        *((70000, 500, 9000), (1 << 25, 1 << 30, 5000)),
+    ):
+        attrs = {"rows": rows, "source_rows": source_rows}
+        both = np.stack(
+            [make.random.integers(-2, rows + 2, sources), make.random.integers(-2, source_rows + 2, sources)]
+        )
+        for label, given, places in (
+            ("index", [both[0]], ()),
+            ("index and at", [both[0], both[1]], ()),
+            ("parts", [both[0], both[1]], (Place((2,), 0), Place((2,), 1))),
+        ):
+            counts = ((1, len(given) - 1), (1, 1))
+            out = [("i32", (sources,))] * 2
+            yield Case(f"{label} {rows}, {sources}", given, out, attrs, counts, places, exact=True)
 
 
 def scatter_rows(make: Maker) -> Iterator[Case]:
@@ -131,4 +179,8 @@ def scatter_rows(make: Maker) -> Iterator[Case]:
         yield Case(f"special {kind}", given, [make.out(*special.shape)], {"kind": kind})
 
 
-CASES: dict[str, Generator] = {"scatter_add": scatter_add, "scatter_rows": scatter_rows}
+CASES: dict[str, Generator] = {
+    "scatter_add": scatter_add,
+    "scatter_rows": scatter_rows,
+    "sort_rows": sort_rows,
+}

@@ -2,7 +2,7 @@
 
 argument of role r    slot of role r
 result "update"       the very slot of the argument that it replaces, where that is safe; otherwise a
-                      temporary, which a copy at the end of the step moves there
+                      temporary, which a copy at the end of the step moves there, on a GPU with others of its type
 result "grad"         grad slot; "loss" and "output": output slot
 kernel.constant       const slot, one for equal constants
 kernel.reshape, view  alias of the slot that owns the memory
@@ -18,6 +18,7 @@ computed in place only after the checks, by a launch that computes nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -34,7 +35,9 @@ from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.errors import PlanError
-from aicf_mlir.ir import registry
+from aicf_mlir.ir.attributes import AttributeValue, Symbol
+from aicf_mlir.ir.body import COMPUTE, Body
+from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.names import printed_names
 from aicf_mlir.ir.registry import Use, checks
 from aicf_mlir.ir.roles import KEPT_ROLES
@@ -48,6 +51,7 @@ from aicf_mlir.ir.signature import (
     return_op,
 )
 from aicf_mlir.ir.tensor_op import tensor_type
+from aicf_mlir.kernels.segments import MOST_ADDRESSES
 from aicf_mlir.passes.bufferize.skips import skippable_ops
 from aicf_mlir.passes.bufferize.slots import SlotTable
 from aicf_mlir.passes.bufferize.uses import LastUses
@@ -74,7 +78,8 @@ class Bufferizer:
         self.function = function
         self.terminator = return_op(function)
         self.target = target_of(function)
-        self.uses = LastUses(function, Selection(function.parent_op(), self.target))
+        self.selection = Selection(function.parent_op(), self.target)
+        self.uses = LastUses(function, self.selection)
         self.names = printed_names(function)
         self.table = SlotTable()
         self.slot_of: dict[SSAValue, SlotOp] = {}
@@ -90,8 +95,8 @@ class Bufferizer:
         self.place_results()
         for op in self.function.body.block.ops:
             self.translate(op)
-        for value, destination in self.copies_at_end:
-            self.copy(self.slot_of[value], destination, value)
+        for copies in self.together():
+            self.copy(copies)
         order_launches(self.launches, self.table.by_symbol)
         ops = [*self.table.by_symbol.values(), *self.launches]
         program = ProgramOp(self.function.sym_name.data, self.target, ops)
@@ -249,24 +254,48 @@ class Bufferizer:
                 return self.table.alias(slot, tensor_spec(result), self.names.get(result))
         return None
 
-    def copy(self, source: SlotOp, destination: SlotOp, value: SSAValue) -> None:
-        """Append a launch that copies a slot, which holds `value`."""
-        inputs, outputs = [source.spec], [destination.spec]
-        kernel_id, workspace = registry.select_kernel(Use.of("copy", inputs, outputs, {}), self.target)
+    def together(self) -> list[list[tuple[SSAValue, SlotOp]]]:
+        """The copies at the end, launch by launch: on a GPU one for each element type, as the statistics of all layers have.
+
+        If one reads the slot of an argument, which another may write, they stay as they are, in their order.
+        """
+        roles = {self.table.by_symbol[self.slot_of[value].root].role.data for value, _ in self.copies_at_end}
+        if self.target == "cpu" or roles != {"temp"}:  # on a CPU a launch is a call
+            return [[copy] for copy in self.copies_at_end]
+        groups: dict[object, list[tuple[SSAValue, SlotOp]]] = {}
+        for value, slot in self.copies_at_end:
+            element, shape = slot.spec
+            alone = 0 in shape or COMPUTE[element] != element or self.slot_of[value].layout is not None
+            groups.setdefault(value if alone else element, []).append((value, slot))
+        most = MOST_ADDRESSES // 2
+        return [group[at : at + most] for group in groups.values() for at in range(0, len(group), most)]
+
+    def copy(self, copies: Sequence[tuple[SSAValue, SlotOp]]) -> None:
+        """Append a launch that copies the slots of values, each to another slot."""
+        sources, destinations = [self.slot_of[value] for value, _ in copies], [slot for _, slot in copies]
+        op, attrs = "copy", dict[str, AttributeValue]()
+        if len(copies) > 1:
+            op, compute = "multi_tensor_map", COMPUTE[destinations[0].spec[0]]
+            body = self.selection.bodies.symbol(Body((compute,), (), (0,)), "copied")
+            attrs = {"body": Symbol(body), "segments": len(copies)}
+        inputs, outputs = ([slot.spec for slot in slots] for slots in (sources, destinations))
+        counts = (len(inputs),), (len(outputs),)
+        use = Use.of(op, inputs, outputs, attrs, counts if len(copies) > 1 else None)
+        kernel_id, workspace = self.selection.select(use)
         symbol = self.table.symbols.numbered("k")
         launch = LaunchOp(
             symbol,
             kernel_id,
-            "copy",
-            [source.symbol],
-            [destination.symbol],
-            {},
+            op,
+            [slot.symbol for slot in sources],
+            [slot.symbol for slot in destinations],
+            attrs,
+            use.counts,
             workspace=self.scratch(symbol, workspace),
             predicate=None if self.status is None else self.status.symbol,
         )
-        launch.location = (
-            value.owner.location if isinstance(value.owner, Operation) else self.function.location
-        )
+        makers = [value.owner for value, _ in copies if isinstance(value.owner, Operation)]
+        launch.location = common_location(makers) if makers else self.function.location
         self.launches.append(launch)
 
 

@@ -1,5 +1,6 @@
 // A status skips every launch that writes to the slot of an argument.
 // RUN: aicf-opt %s --select-kernels --bufferize --split-input-file | filecheck %s
+// RUN: aicf-opt %s -p 'select-kernels{target=sm_90},bufferize' --split-input-file | filecheck %s --check-prefix GPU
 
 // Checks hand their status on; the last one writes it to its slot, which outlives the step.
 // CHECK-LABEL: plan.program @chain
@@ -46,6 +47,31 @@ func.func @forward(
   %w1 = kernel.neg x(%w) : tensor<4xf32>
   %y = kernel.relu x(%w1) : tensor<4xf32>
   func.return %m1, %w1, %y, %s1 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<3xi64>
+}
+
+// -----
+
+// On a GPU those of one type are one launch; values of 16 bits, which a body would widen, are copied alone.
+// GPU-LABEL: plan.program @together
+// GPU:         plan.launch @k4 "gen_multi_tensor_map_{{[0-9a-f]+}}" multi_tensor_map x(@[[M:.*]], @[[W:.*]]) -> y(@m, @w)
+// GPU-NEXT:      {body = @copied, segments = 2} predicate not @failed
+// GPU-NEXT:    plan.launch @k5 "copy_cuda" copy x(@{{.*}}) -> y(@h) predicate not @failed
+// CHECK-LABEL: plan.program @together
+// CHECK:         plan.launch @k4 "copy_cpu" copy x(@{{.*}}) -> y(@m) predicate not @failed
+// CHECK-NEXT:    plan.launch @k5 "copy_cpu" copy x(@{{.*}}) -> y(@w) predicate not @failed
+func.func @together(
+    %m: tensor<4xf32> {aicf.role = "state", aicf.name = "m"},
+    %w: tensor<3x2xf32> {aicf.role = "buffer", aicf.name = "w"},
+    %h: tensor<4xbf16> {aicf.role = "buffer", aicf.name = "h"},
+    %t: tensor<4xi64> {aicf.role = "input", aicf.name = "t"},
+    %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
+    -> (tensor<4xf32> {aicf.role = "update", aicf.name = "m"}, tensor<3x2xf32> {aicf.role = "update", aicf.name = "w"},
+        tensor<4xbf16> {aicf.role = "update", aicf.name = "h"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
+  %m1 = kernel.neg x(%m) : tensor<4xf32>
+  %w1 = kernel.neg x(%w) : tensor<3x2xf32>
+  %h1 = kernel.neg x(%h) : tensor<4xbf16>
+  %s1 = kernel.check_index status(%s) target(%t) {classes = array<i64: 2>, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+  func.return %m1, %w1, %h1, %s1 : tensor<4xf32>, tensor<3x2xf32>, tensor<4xbf16>, tensor<3xi64>
 }
 
 // -----

@@ -62,7 +62,14 @@ ROLE_TABLE: tuple[Role, ...] = (
     Role("const", Access.READ, False, False, Saved.NOTHING, "one number everywhere"),
     Role("grad", Access.WRITTEN, False, True, Saved.NOTHING, "the gradient of a param"),
     Role("temp", Access.WRITTEN, False, False, Saved.NOTHING, "memory of this step only"),
-    Role("copy", Access.WRITTEN, False, False, Saved.NOTHING, "a param in another type, kept by its update"),
+    Role(
+        "copy",
+        Access.WRITTEN,
+        False,
+        False,
+        Saved.NOTHING,
+        "a param in another type, kept by its update, or made of the batch",
+    ),
     Role("output", Access.WRITTEN, False, True, Saved.NOTHING, "any other result"),
 )
 """The roles in the order of the text and of the arenas."""

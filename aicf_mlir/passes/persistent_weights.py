@@ -1,11 +1,14 @@
-"""Casts of parameters and of the batch are kept: an update of a parameter writes its f16 or bf16 too, and a replay casts once.
+"""What the host alone changes is computed once a call: casts of parameters, which their updates write too, and all that is made
+of the batch.
 
 Mixed precision casts each parameter in each step. The result of such a cast becomes a slot of role copy, which lasts from step to
 step (`dialects/plan/copies.py`), and the update writes it together with the parameter. This costs 2 bytes an element; the cast
-moves 6 and is a launch. A batch is cast where it is loaded, in the first step of a call. That step casts the parameters all the
-same, since the host may have changed anything.
+moves 6 and is a launch. That of the first step stays, since the host may have changed anything.
 
-A cast stays unchanged if something reads it after the update, or if the launch that updates cannot write it.
+A batch stays while a step is replayed. So its casts, its other layouts, the order of an index and the sums over the edges of a
+graph are computed in the first step of a call. They keep memory for themselves, at most twice as much as the batch.
+
+A cast of a parameter stays unchanged if something reads it after the update, or if the launch that updates cannot write it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,15 @@ from xdsl.passes import ModulePass
 
 from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
-from aicf_mlir.dialects.plan.copies import COPY, WITH_ONE_BODY, Cast, casts_of, results_of, roots
+from aicf_mlir.dialects.plan.copies import (
+    COPY,
+    WITH_ONE_BODY,
+    Cast,
+    casts_of,
+    made_of_batch,
+    results_of,
+    roots,
+)
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.kernels import use_of
 from aicf_mlir.dialects.plan.memory import slot_type
@@ -33,6 +44,9 @@ from aicf_mlir.kernels.horizontal import members_of, text_of
 from aicf_mlir.passes.fuse import drop_unread_bodies
 from aicf_mlir.tuning.lock import Lock
 from aicf_mlir.tuning.obeyed import text_of as use_text
+
+ROOM = 2
+"""How much memory what is made of the batch takes, in batches."""
 
 
 class Keeper:
@@ -83,6 +97,32 @@ class Keeper:
                 del self.slots[name]
         if kept:
             order_launches(self.program.launches, self.slots)
+        self.keep_what_the_batch_makes()
+
+    def keep_what_the_batch_makes(self) -> None:
+        """Turn what is computed from the batch alone into copies, as long as there is room; the rest takes others with it."""
+        own = {name: slot for name, slot in self.slots.items() if slot.alias is None}
+        room = ROOM * sum(slot.nbytes for slot in own.values() if slot.role.data == "input")
+        written = {name for launch in self.program.launches for name in roots(launch.writes, self.slots)}
+        made = {
+            name
+            for name, slot in own.items()
+            if name in written
+            if slot.role.data == COPY or (slot.role.data == "temp" and slot.nbytes <= room)
+        }
+        too_large = True
+        while too_large:
+            made = made_of_batch(self.program.launches, self.slots, made)
+            too_large, size = set[str](), 0
+            for name in (name for name in own if name in made and own[name].role.data != COPY):
+                if size + own[name].nbytes > room:
+                    too_large.add(name)
+                else:
+                    size += own[name].nbytes
+            made -= too_large
+        for slot in self.slots.values():
+            if slot.root in made:
+                slot.role = StringAttr(COPY)
 
     def lasting(self, launch: LaunchOp) -> list[Cast]:
         """The casts of `launch` that may last: nothing else writes them, and nothing reads them after the update."""

@@ -1,17 +1,19 @@
-"""Slots of role copy: parameters and batches in the narrow type that a step computes with, which last from step to step.
+"""Slots of role copy: what lasts from step to step, of parameters in the narrow type that a step computes with, and of the batch.
 
-A cast fills such a slot. The launch that updates a param writes the new value there as well, rounded alike, and a batch stays
-while a step is replayed. So a replay casts in its first step only, since the host may have changed the sources by then, and a
-launch of copies alone runs in the first step only. An executor that runs every launch in every step computes the same.
+A cast fills the slot of a parameter, and the launch that updates it writes the new value there as well, rounded alike. A batch
+stays while a step is replayed, and so does all that is computed from it alone: a cast, the order of an index, the degrees of a
+graph. So a launch of copies alone runs in the first step of a replay only, since the host may have changed the sources by then.
+An executor that runs every launch in every step computes the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from aicf_mlir.dialects.plan.collective_rules import COLLECTIVE
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
@@ -19,7 +21,7 @@ from aicf_mlir.dialects.scalar import Bodies, bodies_of
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.formula import Builder
-from aicf_mlir.ir.roles import CAST_ROLES
+from aicf_mlir.ir.roles import CAST_ROLES, READ_ONLY_ROLES
 from aicf_mlir.kernels.horizontal import members_of
 
 if TYPE_CHECKING:
@@ -112,14 +114,57 @@ def results_of(launch: LaunchOp, bodies: Bodies) -> list[list[tuple[str, int]]]:
     return [list(islice(pairs, count)) for count in counts]
 
 
+def made_of_batch(
+    launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp], candidates: Collection[str]
+) -> set[str]:
+    """Those of `candidates`, which own memory, that are the same in each step while the batch stays.
+
+    All launches that write one read the batch, constants and others of them, and write no other memory. What else reads it comes
+    after them, since later steps find the last value only.
+    """
+    made = set(candidates)
+    while True:
+        lost, read = set[str](), set[str]()
+        for launch in launches:
+            everything = roots(launch.writes, slots)
+            lasts = all(name in made or slots[name].role.data == COPY for name in everything)
+            for reads, writes in _parts_of(launch):
+                own, written = roots(reads, slots), roots(writes, slots)
+                if not lasts or not written <= made or not _reads_batch_alone(launch, slots, own, made):
+                    lost |= written & made
+                    read |= own
+                lost |= written & read
+        if not lost & made:
+            return made
+        made -= lost
+
+
+def _parts_of(launch: LaunchOp) -> list[tuple[Sequence[str], Sequence[str]]]:
+    """What a launch reads and writes, of one on many tensors tensor by tensor."""
+    reads, writes = launch.reads, launch.writes
+    if launch.op.data == "multi_tensor_map" and launch.values["segments"] == len(reads) == len(writes):
+        return [((read,), (write,)) for read, write in zip(reads, writes, strict=True)]
+    return [(reads, writes)]
+
+
+def _reads_batch_alone(
+    launch: LaunchOp, slots: Mapping[str, SlotOp], own: Collection[str], made: Collection[str]
+) -> bool:
+    """True if what `launch` makes of `own` depends on the batch, constants and slots of `made` alone, and on no other rank."""
+    if launch.predicate_slot is not None or launch.op.data == COLLECTIVE:
+        return False
+    given = {name for name in own if name in made or slots[name].role.data == "input"}
+    return bool(given) and all(name in given or slots[name].role.data in READ_ONLY_ROLES for name in own)
+
+
 def is_first_step_only(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> bool:
     """True if a replay runs `launch` in its first step only."""
     return bool(launch.writes) and all(slots[name].role.data == COPY for name in launch.writes)
 
 
 def check_copies(program: ProgramOp) -> None:
-    """Raise VerifyException at the first slot of role copy that is not a cast, kept current by the launches that update its
-    source.
+    """Raise VerifyException at the first slot of role copy that is neither made of the batch alone nor a cast, kept current by
+    the launches that update its source.
     """
     slots, launches = program.slots, program.launches
     copies = [slot for slot in slots.values() if slot.role.data == COPY and slot.alias is None]
@@ -129,11 +174,14 @@ def check_copies(program: ProgramOp) -> None:
     for launch in launches if copies else ():
         for root in roots(launch.writes, slots):
             writers_of.setdefault(root, []).append(launch)
+    of_batch = made_of_batch(launches, slots, [slot.symbol for slot in copies]) if copies else ()
     for slot in copies:
         assert bodies is not None
         if not (writers := writers_of.get(slot.symbol)):
             refuse(slot, f"no launch writes @{slot.symbol}")
         first, *later = writers
+        if slot.symbol in of_batch:
+            continue
         made = dict(_reversed(casts_of(first, slots, bodies) or []))
         source = made.get(slot.symbol)
         if (
@@ -144,7 +192,7 @@ def check_copies(program: ProgramOp) -> None:
             refuse(
                 first,
                 f"@{first.symbol} writes @{slot.symbol}: expected a launch that casts {' or '.join(CAST_ROLES)} slots to"
-                f" slots of role {COPY} and does nothing else",
+                f" slots of role {COPY} and does nothing else, or one that reads input slots and what is made of them",
             )
         updates = writers_of.get(slots[source].root, [])
         for launch in updates:

@@ -21,6 +21,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import SelectionError
@@ -93,9 +94,9 @@ def _looked_up(op: KernelOp, bodies: Bodies) -> tuple[SSAValue, SSAValue] | None
     """The table and the one-dimensional index of which the sources are the rows; None if they are not, or are read twice."""
     (rows,) = op.ins["src"]
     launch = rows.owner
-    if not isinstance(launch, kernel.MapOp) or not rows.has_one_use() or len(launch.results) != 1:
+    if not isinstance(launch, GeneratedOp) or not rows.has_one_use() or len(launch.results) != 1:
         return None
-    if not _is_lookup(bodies[launch.bodies[0]]):
+    if launch.op_name != "map" or not _is_lookup(bodies[launch.body_symbol]):
         return None
     (index,), (table,) = launch.ins["x"], launch.ins["table"]
     access, shape = resolve(index), shape_of(rows)

@@ -229,7 +229,10 @@ def _wrong_launch(
         outputs = [subject.read(place) for place in launch["outputs"]]
         place = subject.place_in_own_plan(index)
         if place is None or place >= len(ops):
-            if place is not None and op_name in ("copy", "multi_tensor_map"):  # bufferize adds these at the end
+            if place is not None and op_name in (
+                "copy",
+                "multi_tensor_map",
+            ):  # bufferize adds these at the end
                 continue
             return "; the plan has a launch that no op of stage 'kernel' stands for", subject.culprit(index)
         op = ops[place]

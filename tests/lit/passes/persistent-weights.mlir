@@ -42,6 +42,38 @@ func.func @apart(
 
 // -----
 
+// What is made of the batch alone lasts too, also where it is written in place; what reads a parameter, or a value before its last,
+// does not.
+// CHECK-LABEL: plan.program @of_batch
+// CHECK:         plan.slot @keys : memref<6xi32> copy
+// CHECK-NEXT:    plan.slot @places : memref<6xi32> copy
+// CHECK:         plan.slot @s : memref<3x1xf32> copy
+// CHECK:         plan.slot @own : memref<3x1xf32> temp
+// CHECK-LABEL: plan.program @between
+// CHECK:         plan.slot @keys : memref<6xi32> copy
+// CHECK-NEXT:    plan.slot @places : memref<6xi32> copy
+// CHECK:         plan.slot @s : memref<3x1xf32> temp
+func.func @of_batch(%z: tensor<3x1xf32> {aicf.role = "input", aicf.name = "z"}, %x: tensor<6x1xf32> {aicf.role = "input", aicf.name = "x"}, %i: tensor<6xi64> {aicf.role = "input", aicf.name = "i"}, %w: tensor<3x1xf32> {aicf.role = "param", aicf.name = "w"})
+    -> (tensor<3x1xf32> {aicf.role = "output", aicf.name = "y"}) {
+  %keys, %places = kernel.sort_rows index(%i) {rows = 3, source_rows = 6} : (tensor<6xi64>) -> (tensor<6xi32>, tensor<6xi32>)
+  %s = kernel.scatter_add x(%z) index(%keys) src(%x) at(%places) : (tensor<3x1xf32>, tensor<6xi32>, tensor<6x1xf32>, tensor<6xi32>) -> tensor<3x1xf32>
+  %r = kernel.relu x(%s) : tensor<3x1xf32>
+  %own = kernel.add x(%r) y(%w) : tensor<3x1xf32>
+  %y = kernel.add x(%own) y(%r) : tensor<3x1xf32>
+  func.return %y : tensor<3x1xf32>
+}
+func.func @between(%z: tensor<3x1xf32> {aicf.role = "input", aicf.name = "z"}, %x: tensor<6x1xf32> {aicf.role = "input", aicf.name = "x"}, %i: tensor<6xi64> {aicf.role = "input", aicf.name = "i"}, %w: tensor<3x1xf32> {aicf.role = "param", aicf.name = "w"})
+    -> (tensor<3x1xf32> {aicf.role = "output", aicf.name = "y"}) {
+  %keys, %places = kernel.sort_rows index(%i) {rows = 3, source_rows = 6} : (tensor<6xi64>) -> (tensor<6xi32>, tensor<6xi32>)
+  %s = kernel.scatter_add x(%z) index(%keys) src(%x) at(%places) : (tensor<3x1xf32>, tensor<6xi32>, tensor<6x1xf32>, tensor<6xi32>) -> tensor<3x1xf32>
+  %own = kernel.add x(%s) y(%w) : tensor<3x1xf32>
+  %r = kernel.relu x(%s) : tensor<3x1xf32>
+  %y = kernel.add x(%own) y(%r) : tensor<3x1xf32>
+  func.return %y : tensor<3x1xf32>
+}
+
+// -----
+
 // An update that is generated gives its value once more, rounded.
 // CHECK-LABEL: scalar.body @moved_copied(%0: f32, %1: f32) -> (f32, f32) {
 // CHECK-NEXT:    %2 = arith.subf %0, %1 : f32

@@ -269,6 +269,53 @@ def test_plans_in_which_a_copy_would_not_last_are_refused(old: str, new: str, me
         parse_module(edited).verify()
 
 
+OF_BATCH = """\
+plan.program @step target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @w : memref<4xf32> param "w"
+  plan.slot @y : memref<4xf32> output "y"
+  plan.slot @kept : memref<4xf32> copy
+  plan.slot @own : memref<4xf32> temp
+  plan.launch @k0 "neg_cpu" neg x(@x) -> y(@kept)
+  plan.launch @k1 "relu_cpu" relu x(@kept) -> y(@kept) after @k0
+  plan.launch @k2 "add_cpu" add x(@kept) y(@w) -> z(@own) after @k1
+  plan.launch @k3 "add_cpu" add x(@own) y(@kept) -> z(@y) after @k2
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("neg x(@x) -> y(@kept)", "neg x(@w) -> y(@kept)"),
+        ("add x(@kept) y(@w) -> z(@own) after @k1", "add x(@kept) y(@w) -> z(@kept) after @k1"),
+        ("memref<4xf32> temp", "memref<4xf32> copy"),
+    ],
+)
+def test_what_is_not_made_of_the_batch_alone_is_no_copy(old: str, new: str) -> None:
+    """A launch that works in place is one of those that make a copy; none may read a parameter."""
+    parse_module(OF_BATCH).verify()
+    assert old in OF_BATCH
+    edited = OF_BATCH.replace(old, new)
+    if "z(@kept)" in new:
+        edited = edited.replace("x(@own)", "x(@w)").replace("  plan.slot @own : memref<4xf32> temp\n", "")
+    with pytest.raises(VerifyError, match="or one that reads input slots and what is made of them"):
+        parse_module(edited).verify()
+
+
+def test_a_copy_is_read_after_its_last_value() -> None:
+    """Later steps find that value alone."""
+    late = OF_BATCH.replace(
+        '"relu_cpu" relu x(@kept) -> y(@kept) after @k0', '"add_cpu" add x(@kept) y(@w) -> z(@own) after @k0'
+    )
+    late = late.replace(
+        '"add_cpu" add x(@kept) y(@w) -> z(@own) after @k1',
+        '"relu_cpu" relu x(@kept) -> y(@kept) after @k0, @k1',
+    )
+    with pytest.raises(VerifyError, match="or one that reads input slots"):
+        parse_module(late).verify()
+
+
 GENERATED = """\
 scalar.body @moved(%0: f32, %1: f32) -> (f32, f32) {
   %2 = arith.subf %0, %1 : f32

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Operation, SSAValue, Use
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp
@@ -18,7 +18,7 @@ LAST_ROLES = ("update", "grad", "output")
 
 def updating(function: FuncOp) -> list[Operation]:
     """The launches whose results lead only to updates and returned values of `function` other than the loss, in the order of the
-    text.
+    text. What a rank updates may go through a gather, by which the others get it.
     """
     end, labels = return_op(function), result_labels(function)
     ops, found = list(function.body.block.ops), set[Operation]()
@@ -29,14 +29,30 @@ def updating(function: FuncOp) -> list[Operation]:
             if use.operation is end
             else leads(use.operation.results[0])
             if isinstance(use.operation, kernel.VIEWS)
-            else use.operation in found
+            else use.operation in found or is_order(use)
             for use in value.uses
         )
 
     for op in reversed(ops):
-        if is_loop(op) and all(map(leads, op.results)):
+        moves = isinstance(op, kernel.AllGatherOp) and is_moved(op.results[0])
+        if (moves or is_loop(op)) and all(map(leads, op.results)):
             found.add(op)
-    return [op for op in ops if op in found]
+    return [op for op in ops if op in found and is_loop(op)]
+
+
+def is_order(use: Use) -> bool:
+    """True if a collective waits for the value, and reads none of it."""
+    return isinstance(use.operation, kernel.AllGatherOp) and use.index > 0
+
+
+def is_moved(value: SSAValue) -> bool:
+    """True if launches only copy `value`, and none computes with it."""
+    return all(
+        isinstance(use.operation, ReturnOp)
+        or is_order(use)
+        or (isinstance(use.operation, (kernel.CopyOp, *kernel.VIEWS)) and is_moved(use.operation.results[0]))
+        for use in value.uses
+    )
 
 
 def updates(function: FuncOp) -> list[Operation]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from aicf_mlir import OpKind, StateError, compile_train_step, op_call
 from aicf_mlir.errors import RankError
 from aicf_mlir.frontend import trace
 from aicf_mlir.host.ranks import gathered, group_named, run_ranks
+from aicf_mlir.passes.vote_ranks import passes_of_ranks
 from aicf_mlir.stages import Snapshots, make_context, run_stages
 from aicf_mlir.text.parsing import parse_module
 
@@ -137,6 +139,27 @@ def test_every_stage_normalizes_over_all_ranks() -> None:
         for found in run_ranks(RANKS, lambda rank, at=at: run_text(at, given[rank])):
             for name, wanted in whole.state_dict().items():
                 torch.testing.assert_close(found[name].double(), wanted.double(), rtol=1e-5, atol=1e-6)
+
+
+def test_norms_on_a_gpu_are_the_same_launches_where_the_updates_are_divided() -> None:
+    """A launch over many tensors sums in another order than one over a single tensor, and the norm decides bits of all."""
+    torch.manual_seed(0)
+    ours = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 3))
+    adam = torch.optim.AdamW(ours.parameters())
+    example = torch.zeros(6, 64), torch.zeros(6, dtype=torch.int64)
+    text = compile_train_step(ours, adam, loss_fn=loss_of, example=example, device="cpu").ir("nn")
+
+    def norms(divided_for: int | None) -> list[str]:
+        context, found = make_context(), Snapshots()
+        options = {"clip-gradients": "norm=2.0", **passes_of_ranks("dp", 2, divided_for)}
+        module = parse_module(text, "step", context)
+        run_stages(module, context, target="sm_90", options=options, after_each=found)
+        launches = " ".join(found.text("plan").split())
+        return re.findall(r'"(gen_\w*rowwise_\w+)" \w+ x\([^)]*\) -> y\(@vector_norm', launches)
+
+    whole = norms(None)
+    assert sum("multi_tensor" in kernel for kernel in whole) == 2
+    assert norms(0) == norms(1) == whole
 
 
 def test_ranks_with_other_sizes_are_refused() -> None:

@@ -92,7 +92,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int64_t i = threadIdx.x; i < count; i += kThreads) y[rank * words + first + i] = ones<Word>();
   }
   __syncthreads();
-  if (here && threadIdx.x == 0) *rounds_of(own, ranks, blockIdx.x) = round;
+  // Also of what was aborted: a later launch must not take the flag of a round of this one for its own.
+  if (threadIdx.x == 0) *rounds_of(own, ranks, blockIdx.x) = round;
 }
 
 template <class Word>

@@ -1,16 +1,16 @@
 """One step of several processes, each with a GPU, beside DistributedDataParallel and beside micro-batches of one GPU.
 
-    python tests/gpu/data_parallel.py [--ranks 2] [--width 256 2048] [--only steps faults killed]
+    python tests/gpu/data_parallel.py [--ranks 2] [--width 256 2048] [--only PART ...] [--device cpu]
 
 steps: 20 steps, half of them replayed, have the same bits in 5 runs, on every rank, and as micro-batches; and torch's numbers.
 faults: what one rank does alone fails on all, and changes nothing. killed: the others end with whole steps.
-Ranks may share a GPU. Exit status 1 if anything is wrong.
+zero: a divided optimizer has the bits and the files of a whole one; zero_faults and zero_killed are the two above with it.
+batch_norm: SyncBatchNorm beside one GPU with all batches. Ranks may share a GPU. Exit status 1 if anything is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import random
 import signal
@@ -21,72 +21,54 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from norm_ranks import batch_norm
+from rank_steps import (
+    DEVICE,
+    Batch,
+    adam,
+    batch,
+    compiled,
+    digest,
+    digest_of_state,
+    loss_of,
+    mlp,
+    synchronize,
+    told,
+)
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from zero_ranks import zero
 
-from aicf_mlir import AicfError, compile_train_step
+from aicf_mlir import AicfError
 
 STEPS, REPLAYED = 20, 10
+LIMITS_S = {"zero": 400, "batch_norm": 300}
 LIMIT_S = 150
-HOST: Any = None
-Batch = tuple[torch.Tensor, torch.Tensor]
-
-
-WIDTH = int(os.environ.get("WIDTH", "256"))
-
-
-def mlp() -> nn.Module:
-    torch.manual_seed(0)
-    hidden = [nn.Linear(64, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH), nn.GELU()]
-    return nn.Sequential(*hidden, nn.Linear(WIDTH, 10))
-
-
-def batch(step: int, rank: int, rows: int = 64) -> Batch:
-    draw = torch.Generator().manual_seed(1000 * step + rank)
-    x, t = torch.randn(rows, 64, generator=draw), torch.randint(0, 10, (rows,), generator=draw)
-    return x.cuda(), t.cuda()
-
-
-def loss_of(module: nn.Module, given: Batch) -> torch.Tensor:
-    return nn.functional.cross_entropy(module(given[0]), given[1])
-
-
-def adam(module: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(module.parameters(), lr=1e-2, eps=1e-3)
-
-
-def digest(module: nn.Module) -> str:
-    sha = hashlib.sha256()
-    for tensor in module.state_dict().values():
-        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return sha.hexdigest()[:16]
-
-
-def compiled(module: nn.Module, given: Batch, **options: Any) -> Any:
-    return compile_train_step(
-        module, adam(module), loss_fn=loss_of, example=given, device="cuda", mesh=dist.group.WORLD, **options
-    )
+"""Of the other parts."""
+PARTS = ("steps", "faults", "killed", "zero", "zero_faults", "zero_killed", "batch_norm")
 
 
 def trained(rank: int) -> nn.Module:
     """After `STEPS` steps, half of them replayed."""
-    module = mlp().cuda()
-    step = compiled(module, batch(0, rank))
+    module = mlp()
+    step = compiled(module, adam(module), batch(0, rank))
     for number in range(STEPS - REPLAYED):
         step.train_step(batch(number, rank))
     step.capture(batch(STEPS - REPLAYED, rank))
     for number in range(STEPS - REPLAYED, STEPS):
         step.replay(inputs=batch(number, rank))
-    torch.cuda.synchronize()
+    synchronize()
     return module
 
 
 def by_torch(rank: int) -> nn.Module:
-    module = DistributedDataParallel(mlp().cuda(), device_ids=[torch.cuda.current_device()])
+    module = DistributedDataParallel(
+        mlp(), device_ids=[torch.cuda.current_device()] if DEVICE == "cuda" else None
+    )
     optimizer = adam(module)
     for number in range(STEPS):
         optimizer.zero_grad()
@@ -97,21 +79,13 @@ def by_torch(rank: int) -> nn.Module:
 
 def by_micro_batches(ranks: int) -> nn.Module:
     """One GPU with the batches of all ranks, one after the other."""
-    module = mlp().cuda()
+    module = mlp()
     parts = [[batch(number, rank) for rank in range(ranks)] for number in range(STEPS)]
-    step = compile_train_step(
-        module, adam(module), loss_fn=loss_of, example=parts[0], device="cuda", accumulate=ranks
-    )
+    step = compiled(module, adam(module), parts[0], mesh=None, accumulate=ranks)
     for each in parts:
         step.train_step(each)
-    torch.cuda.synchronize()
+    synchronize()
     return module
-
-
-def told(mine: str) -> list[str]:
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, mine, group=HOST)
-    return every
 
 
 def equal_steps(rank: int, ranks: int) -> None:
@@ -132,15 +106,16 @@ def equal_steps(rank: int, ranks: int) -> None:
     assert same
 
 
-def faults(rank: int) -> None:
+def faults(rank: int, divided: int = 0) -> None:
     """Each is done by rank 1 alone, and all raise; then all go on."""
-    module = mlp().cuda()
-    step = compiled(module, batch(0, rank), check_finite=True)
+    module = mlp()
+    optimizer = adam(module)
+    step = compiled(module, optimizer, batch(0, rank), check_finite=True, zero=divided)
     step.train_step(batch(0, rank))
     step.capture(batch(1, rank))
 
     def bad_label(given: Batch) -> Batch:
-        return given[0], torch.where(torch.arange(len(given[1])).cuda() == 3, 77, given[1])
+        return given[0], torch.where(torch.arange(len(given[1]), device=DEVICE) == 3, 77, given[1])
 
     def not_finite(given: Batch) -> Batch:
         return given[0] * torch.inf, given[1]
@@ -151,31 +126,32 @@ def faults(rank: int) -> None:
     changes: dict[str, Callable[[Batch], Batch]] = {"label": bad_label, "NaN": not_finite, "shape": shorter}
     for name, change in changes.items():
         for what in (step.train_step, lambda given: step.replay(inputs=given, sync=True)):
-            before, begun = digest(module), time.monotonic()
+            before, begun = (digest(module), digest_of_state(optimizer)), time.monotonic()
             given = batch(5, rank)
             try:
                 what(change(given) if rank == 1 else given)
-                torch.cuda.synchronize()
+                synchronize()
                 step.train_step(batch(6, rank))  # it tells of the one before, and is skipped
                 error = "none"
             except AicfError as raised:
                 error = f"{type(raised).__name__}: {raised}"[:110]
             assert error != "none", name
-            assert digest(module) == before, name
+            assert (digest(module), digest_of_state(optimizer)) == before, name
+            assert len(set(told(error.partition(":")[0]))) == 1 or name == "shape", told(error)
             if rank == 0:
                 print(f"{name}: {error} after {time.monotonic() - begun:.2f} s")
             step.train_step(batch(6, rank))
     assert len(set(told(digest(module)))) == 1
 
 
-def killed(rank: int) -> None:
+def killed(rank: int, divided: int = 0) -> None:
     """Rank 1 goes at some time while all replay."""
-    module = mlp().cuda()
-    step = compiled(module, batch(0, rank))
+    module = mlp()
+    step = compiled(module, adam(module), batch(0, rank), zero=divided)
     step.warmup(batch(1, rank))
     step.capture(batch(1, rank))
     losses: list[torch.Tensor] = []
-    dist.barrier(group=HOST)
+    told("ready")
     begun = time.monotonic()
     if rank == 1:
         threading.Timer(0.5 + random.random() / 10, os.kill, (os.getpid(), signal.SIGKILL)).start()
@@ -183,7 +159,7 @@ def killed(rank: int) -> None:
         while time.monotonic() - begun < LIMIT_S / 2:
             losses.append(step.replay(inputs=batch(len(losses) % 7, rank)))
     except AicfError as error:
-        torch.cuda.synchronize()
+        synchronize()
         took = time.monotonic() - begun
         print(f"rank {rank}, {len(losses)} steps and {took:.1f} s: {type(error).__name__}: {error}"[:230])
         assert took < 30
@@ -194,16 +170,14 @@ def killed(rank: int) -> None:
 
 def whole_steps(rank: int, found: str, told: int) -> bool:
     """Whether these are the bits of so many steps of micro-batches, or of one or two fewer."""
-    module = mlp().cuda()
+    module = mlp()
     ranks = dist.get_world_size()
     first = [batch(0, each) for each in range(ranks)]
-    step = compile_train_step(
-        module, adam(module), loss_fn=loss_of, example=first, device="cuda", accumulate=ranks
-    )
+    step = compiled(module, adam(module), first, mesh=None, accumulate=ranks)
     seen = {0: digest(module)}
     for number in range(told + 1):
         step.train_step([batch(number % 7, each) for each in range(ranks)])
-        torch.cuda.synchronize()
+        synchronize()
         seen[number + 1] = digest(module)
     which = [number for number, bits in seen.items() if bits == found and number >= told - 2]
     print(f"rank {rank} ends with the bits of {which} whole steps")
@@ -212,32 +186,36 @@ def whole_steps(rank: int, found: str, told: int) -> bool:
 
 def main() -> None:
     """One rank."""
-    global HOST
     rank, ranks = int(os.environ["RANK"]), int(os.environ["RANKS"])
-    torch.cuda.set_device(rank % torch.cuda.device_count())
+    if DEVICE == "cuda":
+        torch.cuda.set_device(rank % torch.cuda.device_count())
     dist.init_process_group("gloo", init_method=f"file://{os.environ['STORE']}", rank=rank, world_size=ranks)
-    HOST = dist.new_group(backend="gloo")
     {
         "steps": partial(equal_steps, rank, ranks),
         "faults": partial(faults, rank),
         "killed": partial(killed, rank),
+        "zero": partial(zero, rank, ranks, Path(os.environ["STORE"]).parent),
+        "zero_faults": partial(faults, rank, 1),
+        "zero_killed": partial(killed, rank, 1),
+        "batch_norm": partial(batch_norm, rank, ranks),
     }[os.environ["PART"]]()
     sys.stdout.flush()
     os._exit(0)  # a lost group is not taken down
 
 
-def started(part: str, width: int, count: int) -> bool:
+def started(part: str, width: int, count: int, device: str) -> bool:
     """Run a part on all ranks; True if each ends as it has to, in time."""
     with tempfile.TemporaryDirectory() as folder:
         given = {
             "STORE": f"{folder}/store", "PART": part, "RANKS": str(count), "WIDTH": str(width),
-            "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "DEVICE": device,
         }  # fmt: skip
         ranks = [
             subprocess.Popen([sys.executable, __file__], env={**os.environ, **given, "RANK": str(rank)})
             for rank in range(count)
         ]
-        until = time.monotonic() + LIMIT_S
+        begun = time.monotonic()
+        until = begun + LIMITS_S.get(part, LIMIT_S)
         try:
             ended = [each.wait(max(0.1, until - time.monotonic())) for each in ranks]
         except subprocess.TimeoutExpired:
@@ -245,11 +223,9 @@ def started(part: str, width: int, count: int) -> bool:
         for each in ranks:
             each.kill()
             each.wait()
-    wanted = [-signal.SIGKILL if part == "killed" and rank == 1 else 0 for rank in range(count)]
-    print(
-        f"{part}, width {width}: {'passed' if ended == wanted else f'FAILED: the ranks ended with {ended}'}",
-        flush=True,
-    )
+    wanted = [-signal.SIGKILL if part.endswith("killed") and rank == 1 else 0 for rank in range(count)]
+    how = "passed" if ended == wanted else f"FAILED: the ranks ended with {ended}"
+    print(f"{part}, width {width}: {how}, {time.monotonic() - begun:.0f} s", flush=True)
     return ended == wanted
 
 
@@ -258,7 +234,13 @@ if "RANK" in os.environ and "PART" in os.environ:
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--ranks", type=int, default=2)
 parser.add_argument("--width", type=int, nargs="+", default=[256])
-parser.add_argument("--only", nargs="+", default=["steps", "faults", "killed"])
+parser.add_argument("--device", default="cuda")
+parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
 given = parser.parse_args()
-failed = [part for part in given.only for width in given.width if not started(part, width, given.ranks)]
+failed = [
+    part
+    for part in given.only
+    for width in given.width
+    if not started(part, width, given.ranks, given.device)
+]
 sys.exit(1 if failed else 0)

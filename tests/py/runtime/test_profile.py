@@ -86,11 +86,15 @@ STEPS: dict[str, Callable[[str], CompiledTrainStep]] = {
 }
 
 
+MADE_AGAIN = ("temp", "copy")
+"""The arenas whose contents each call computes first."""
+
+
 def seen(step: Any) -> dict[str, object]:
-    """All that a caller can find out about a step, and all memory but temporaries, to the bit."""
+    """All that a caller can find out about a step, and all memory but what each call computes first, to the bit."""
     arenas = {f"store {name}": arena for name, arena in step._store.arenas.items()}
     for number, plan in enumerate(step._plans):
-        arenas |= {f"{number} {name}": arena for name, arena in plan.arenas.items() if name != "temp"}
+        arenas |= {f"{number} {name}": arena for name, arena in plan.arenas.items() if name not in MADE_AGAIN}
     states = {
         f"{number} {i} {key}": torch.as_tensor(value).clone()
         for number, optimizer in enumerate(step._built.optimizers)

@@ -160,6 +160,10 @@
 // CHECK: %added = kernel.scatter_add x(%x) index(%i) src(%x)
 // CHECK-NEXT: : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>
 %added = kernel.scatter_add x(%x) index(%i) src(%x) : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK: %keys, %places = kernel.sort_rows index(%i) at(%i) {rows = 4, source_rows = 4}
+%keys, %places = kernel.sort_rows index(%i) at(%i) {rows = 4, source_rows = 4} : (tensor<4xi64>, tensor<4xi64>) -> (tensor<4xi32>, tensor<4xi32>)
+// CHECK: %summed = kernel.scatter_add x(%x) index(%keys) src(%x) at(%places)
+%summed = kernel.scatter_add x(%x) index(%keys) src(%x) at(%places) : (tensor<4x8xf32>, tensor<4xi32>, tensor<4x8xf32>, tensor<4xi32>) -> tensor<4x8xf32>
 // CHECK: %placed = kernel.scatter_rows x(%x) index(%i) src(%x) {include_self = false, kind = "max"}
 // CHECK-NEXT: : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>
 %placed = kernel.scatter_rows x(%x) index(%i) src(%x) {include_self = false, kind = "max"} : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>

@@ -54,21 +54,22 @@ def parts_of(op: KernelOp) -> tuple[int, int] | None:
 def divide(op: KernelOp, parts: int, length: int) -> None:
     """Write the product as a sum over the products of its parts, and of the terms that are left."""
     (a,), (b,), shape = op.ins["a"], op.ins["b"], shape_of(op.results[0])
-    by_rows = {a: op.attrs.get("trans_a") is True, b: op.attrs.get("trans_b") is not True}
+    factors = (a, op.attrs.get("trans_a") is True), (b, op.attrs.get("trans_b") is not True)
+    """Each with whether its terms are rows."""
     element, made = element_type(op.results[0]), list[Operation]()
 
     def add(new: Operation) -> SSAValue:
         made.append(new)
         return new.results[0]
 
-    def product(shape: tuple[int, ...], *factors: Operation) -> SSAValue:
-        operands = list(map(add, factors))
+    def product(shape: tuple[int, ...], *seen: Operation) -> SSAValue:
+        operands = list(map(add, seen))
         return add(kernel.GemmOp.launch(operands, [TensorType(element, shape)], **op.attrs))
 
-    whole = product((parts, *shape), *(in_parts(x, parts, length, by_rows[x]) for x in (a, b)))
+    whole = product((parts, *shape), *(in_parts(x, parts, length, by_rows) for x, by_rows in factors))
     total = add(kernel.ReduceSumOp.launch([whole], [op.results[0].type], dims=[0]))
-    if shape_of(a)[0 if by_rows[a] else 1] > parts * length:
-        rest = product(shape, *(from_term(x, parts * length, by_rows[x]) for x in (a, b)))
+    if shape_of(a)[0 if factors[0][1] else 1] > parts * length:
+        rest = product(shape, *(from_term(x, parts * length, by_rows) for x, by_rows in factors))
         total = add(kernel.AddOp.launch([total, rest], [op.results[0].type]))
     for new in made:
         new.location = op.location

@@ -24,6 +24,7 @@ from aicf_mlir.host.interrupts import held
 from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 from aicf_mlir.runtime.release import lies_in
 from aicf_mlir.runtime.store import Store, place
+from aicf_mlir.runtime.tensors import exact
 from aicf_mlir.runtime.watched import Watched
 
 Views = dict[str, torch.Tensor]
@@ -171,13 +172,13 @@ class OptimizerState:
                 bound.views[key] = target
             are_zeros = self._store.takes_zeros(bound.slots[key].key)
             if value is None:
-                begins = in_real(torch.as_tensor(bound.beginning(key), device="cpu"))
+                begins = in_real(exact(bound.beginning(key)))
                 if not are_zeros or begins.any() or begins.signbit().any():  # written zeros take memory
                     in_real(target).copy_(begins)
                 continue
             if not is_view or value is not view:
                 target.copy_(
-                    torch.as_tensor(value).detach().clone()
+                    exact(value).detach().clone()
                 )  # the tensor may share the same memory in another order
             saved[key] = bound.views[key]
         if bound.count is None:

@@ -77,3 +77,10 @@ class FreshTensors:
 def current_stream(device: torch.device) -> int:
     """Return the handle of torch's current stream on `device`; 0 on the CPU."""
     return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+
+
+def exact(value: torch.Tensor | float) -> torch.Tensor:
+    """Return a tensor, or a number as one on the CPU: f64, since torch's own choice rounds it to f32."""
+    return (
+        value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.float64, device="cpu")
+    )

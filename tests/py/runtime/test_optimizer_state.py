@@ -357,3 +357,19 @@ def test_parameters_that_the_optimizer_does_not_have_stay(device: str) -> None:
     assert torch.equal(after["2.weight"], before["2.weight"])
     assert not torch.equal(after["0.weight"], before["0.weight"])
     assert set(setup.optimizer.state) == set(setup.model[0].parameters())
+
+
+def test_a_number_begins_a_state_as_exactly_as_in_torch() -> None:
+    model = mlp(8, 17, 8).double()
+    other = copy.deepcopy(model)
+    ours, theirs = (
+        torch.optim.Adagrad(each.parameters(), initial_accumulator_value=0.1) for each in (model, other)
+    )
+    ours.state.clear()
+    batch = regression(dtype=torch.float64)
+    step = compile_train_step(model, ours, loss_fn=mse, example=batch)
+    step.train_step(batch)
+    mse(other, batch).backward()
+    theirs.step()
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours.state[p]["sum"], theirs.state[q]["sum"], rtol=1e-14, atol=0.0)

@@ -8,6 +8,18 @@ from typing import Literal
 STEP = "step"
 """The counters of a param group, and torch's name of a parameter's."""
 
+_OF_GROUP = "group."
+
+
+def group_state(key: str) -> str:
+    """Return the name of the state that is the number `key` of a param group; the group's first parameter owns it."""
+    return f"{_OF_GROUP}{key}"
+
+
+def group_key(name: str) -> str | None:
+    """Return the key in the param group of a state; None for a state of a parameter."""
+    return name.removeprefix(_OF_GROUP) if name.startswith(_OF_GROUP) else None
+
 
 @dataclass(frozen=True)
 class OptimizerSlot:

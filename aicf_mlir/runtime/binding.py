@@ -17,6 +17,7 @@ from aicf_mlir.frontend.traced_optimizer import OptimizerTrace
 from aicf_mlir.ir.signature import literal_names
 from aicf_mlir.optimizers.slots import STEP
 from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.group_numbers import GroupNumbers
 from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.hyperparameters import Hyperparameters
 from aicf_mlir.runtime.optimizer_state import (
@@ -107,7 +108,18 @@ def bind_step(
         state = None
         if optimizers:
             bound = [
-                (owner, _bind_group(owner, k, group, parameters, store, written.get(owner)))
+                (
+                    owner,
+                    _bind_group(
+                        owner,
+                        k,
+                        k - next(i for i, each in enumerate(owners) if each is owner),
+                        group,
+                        parameters,
+                        store,
+                        written.get(owner),
+                    ),
+                )
                 for k, (group, owner) in enumerate(zip(groups, owners, strict=True))
             ]
             follow = weakref.WeakMethod(hyperparameters.follow_steps)
@@ -150,6 +162,7 @@ def expect_same_tensors(first: Traced, traced: Traced, literals: Collection[str]
 def _bind_group(
     optimizer: torch.optim.Optimizer,
     index: int,
+    place: int,
     group: ParamGroup,
     parameters: Mapping[str, torch.nn.Parameter],
     store: Store,
@@ -169,7 +182,8 @@ def _bind_group(
         BoundParameter(
             name,
             parameters[name],
-            {slot.name: slot for slot in rule.state_slots(index, name)},
+            (slots := {slot.name: slot for slot in rule.state_slots(index, name)}),
+            GroupNumbers(optimizer, place, slots),
             shared_views(optimizer, parameters[name]),
             count,
             {key: column[number] for key, column in columns.items()},

@@ -19,6 +19,7 @@ from aicf_mlir.dialects.optimizer_groups import ParamGroup, compiled_groups
 from aicf_mlir.errors import BindError, CheckpointError
 from aicf_mlir.ir.signature import literal_names
 from aicf_mlir.optimizers.rule import UpdateRule
+from aicf_mlir.optimizers.slots import group_key
 from aicf_mlir.runtime.checkpoint_file import FilePath, StoredTensor, read_checkpoint, write_checkpoint
 from aicf_mlir.runtime.description import ENTRIES, checked, expect_numbers, expect_rates, is_number
 from aicf_mlir.runtime.host_values import HostValue
@@ -139,7 +140,12 @@ def collect(
             schedulers=[encode(state, keep) for state in states_of(step.schedulers)],
             initial_lr=[encode(value, keep) for value in initial],
             further=[
-                {key: encode(group[key], keep) for key in further_numbers(group, rule.entries())}
+                {
+                    key: encode(group[key], keep)
+                    for key in further_numbers(
+                        group, [*rule.entries(), *filter(None, map(group_key, rule.states))]
+                    )
+                }
                 for group, rule in zip(step.param_groups, step.rules, strict=True)
             ],
             host_values={name: encode(value, keep) for name, value in numbers.items()},

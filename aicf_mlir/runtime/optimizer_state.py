@@ -22,6 +22,7 @@ from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.frontend.types import as_users, in_real
 from aicf_mlir.host.interrupts import held
 from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
+from aicf_mlir.runtime.group_numbers import GroupNumbers
 from aicf_mlir.runtime.release import lies_in
 from aicf_mlir.runtime.store import Store, place
 from aicf_mlir.runtime.tensors import exact
@@ -53,7 +54,9 @@ class BoundParameter:
     name: str
     parameter: torch.nn.Parameter
     slots: Mapping[str, OptimizerSlot]
-    """The states of the parameter without the counter, by torch's keys."""
+    """The states of the parameter without the counter, by torch's keys; and those of its group that it owns."""
+    group: GroupNumbers
+    """The states that its group holds."""
     views: Views
     """The views, shared with the other steps of the optimizer."""
     count: torch.Tensor | None
@@ -64,6 +67,11 @@ class BoundParameter:
     """The content of a state before the first step, by its key."""
     numbers: Mapping[str, type[int | float]]
     """The states that the optimizer itself keeps as Python numbers."""
+
+    @property
+    def own(self) -> list[str]:
+        """The keys of the states that `opt.state` holds."""
+        return [key for key in self.slots if key not in self.group.keys]
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,8 @@ class OptimizerState:
         self._unhook_written()
         for bound, _ in self._bound:
             self._put_numbers(bound, self._optimizer.state.get(bound.parameter))
+            if bound.group.keys:
+                bound.group.as_numbers(bound.group.group, bound.numbers)
         for bound, _ in self._bound:
             for key, view in list(bound.views.items()):
                 if lies_in(view, arenas):
@@ -129,8 +139,10 @@ class OptimizerState:
         """Take the content of `optimizer.state`. Raises BindError if a parameter's state is wrong or incomplete."""
         state = self._optimizer.state
         for bound, counted in self._bound:
-            saved: Mapping[str, Any] = state.get(bound.parameter) or {}
-            _check_complete(bound, counted, saved)
+            _check_complete(bound, counted, state.get(bound.parameter) or {})
+            if bound.group.keys:
+                bound.group.check()
+            saved = self._saved(bound)
             for key in bound.slots:
                 value = saved.get(key)
                 if value is not None:
@@ -141,16 +153,18 @@ class OptimizerState:
         self._check_apart()
         for bound, counted in self._bound:
             self._adopt(bound, counted, state.get(bound.parameter) or {})
+            if bound.group.keys:
+                self._adopt_each(bound, list(bound.group.keys), present := bound.group.entries())
+                bound.group.put(present)
         if (on_adopt := self._on_adopt()) is not None:
             on_adopt()
         self._rewatch()
 
     def _check_apart(self) -> None:
         """Raise BindError for states that share memory: torch would update it once for each of them."""
-        state = self._optimizer.state
         found: list[tuple[int, int, str, str]] = []
         for bound, _ in self._bound:
-            saved: Mapping[str, Any] = state.get(bound.parameter) or {}
+            saved = self._saved(bound)
             for key in bound.slots:
                 if isinstance(value := saved.get(key), torch.Tensor) and value.numel() and not value.is_meta:
                     start = value.data_ptr()
@@ -164,8 +178,18 @@ class OptimizerState:
                 )
 
     def _adopt(self, bound: BoundParameter, counted: bool, saved: dict[str, Any]) -> None:
+        """Take over the entries of a parameter and its counters."""
+        self._adopt_each(bound, bound.own, saved)
+        self._adopt_counts(bound, counted, saved)
+
+    def _saved(self, bound: BoundParameter) -> dict[str, Any]:
+        """Return the entries of a parameter and, if it owns them, of its group."""
+        saved: dict[str, Any] = self._optimizer.state.get(bound.parameter) or {}
+        return {**saved, **bound.group.entries()} if bound.group.keys else saved
+
+    def _adopt_each(self, bound: BoundParameter, keys: Sequence[str], saved: dict[str, Any]) -> None:
         """Copy in each foreign tensor and replace it by the view; set the beginning if there is no entry."""
-        for key in bound.slots:
+        for key in keys:
             value, target, view = saved.get(key), self._fresh(bound, key), bound.views[key]
             is_view = place(view) == place(target)
             if not is_view:  # an assignment to `.data` has given it other memory
@@ -181,6 +205,8 @@ class OptimizerState:
                     exact(value).detach().clone()
                 )  # the tensor may share the same memory in another order
             saved[key] = bound.views[key]
+
+    def _adopt_counts(self, bound: BoundParameter, counted: bool, saved: dict[str, Any]) -> None:
         if bound.count is None:
             return
         if not counted:
@@ -225,22 +251,32 @@ class OptimizerState:
                 entries = dict(state_dict["state"][number])
                 self._put_numbers(bound, entries)
                 state_dict["state"] = {**state_dict["state"], number: entries}
+            if bound.group.keys:
+                bound.group.as_numbers(state_dict["param_groups"][bound.group.place], bound.numbers)
         return state_dict
 
     def names(self) -> tuple[str, ...]:
         """The trained parameters that have an entry in `optimizer.state`."""
-        return tuple(bound.name for bound, _ in self._bound if self._optimizer.state.get(bound.parameter))
+        state = self._optimizer.state
+        return tuple(
+            bound.name for bound, _ in self._bound if state.get(bound.parameter) or bound.group.begun()
+        )
 
     def publish(self, names: Collection[str] | None = None) -> None:
         """Put the views into `optimizer.state`, as torch does on the first step; with `names`, for these only."""
         for bound, counted in self._bound:
             if names is not None and bound.name not in names:
                 self._optimizer.state.pop(bound.parameter, None)
+                if bound.group.keys:
+                    bound.group.remove()
                 continue
-            entries = {key: bound.views[key] for key in bound.slots}
+            if bound.group.keys:
+                bound.group.put(bound.views)
+            entries = {key: bound.views[key] for key in bound.own}
             if counted and bound.count is not None:
                 entries = {STEP: bound.count, **bound.vectors, **entries}
-            self._optimizer.state[bound.parameter].update(entries)
+            if entries:
+                self._optimizer.state[bound.parameter].update(entries)
         self._rewatch()
 
     def _rewatch(self) -> None:
@@ -248,16 +284,24 @@ class OptimizerState:
         watched.clear()
         watched.namespace(vars(self._optimizer), ["state"], self.reconcile)
         watched.items(state, self.reconcile)
+        if any(bound.group.keys for bound, _ in self._bound):
+            watched.namespace(vars(self._optimizer), ["param_groups"], self.reconcile)
+            watched.members(self._optimizer.param_groups, self.reconcile)
         self.published = True
         views: list[torch.Tensor] = []
         for bound, counted in self._bound:
+            if bound.group.keys:
+                watched.namespace(bound.group.group, list(bound.group.keys.values()), self.reconcile)
+                present = bound.group.entries()
+                self.published &= all(present.get(name) is bound.views[name] for name in bound.group.keys)
+                views += [bound.views[name] for name in present]
             entries: dict[str, Any] | None = state.get(bound.parameter)
             if not entries:
-                self.published = False
+                self.published &= not bound.own and bound.count is None
                 continue
             watched.items(entries, self.reconcile)
-            views += [bound.views[key] for key in bound.slots]
-            self.published &= all(entries.get(key) is bound.views[key] for key in bound.slots)
+            views += [bound.views[key] for key in bound.own]
+            self.published &= all(entries.get(key) is bound.views[key] for key in bound.own)
             if counted and bound.count is not None:
                 numbers = {STEP: bound.count, **bound.vectors}
                 self.published &= all(entries.get(key) is number for key, number in numbers.items())
@@ -311,7 +355,7 @@ def _check_complete(bound: BoundParameter, counted: bool, saved: Mapping[str, An
     For an optimizer that counts in its state any entry is state; for others, such as SGD, only entries known by name
     are.
     """
-    keys = [*bound.slots]
+    keys = bound.own
     if counted and bound.count is not None:
         keys = [STEP, *bound.vectors, *keys]
     missing = [key for key in keys if saved.get(key) is None]

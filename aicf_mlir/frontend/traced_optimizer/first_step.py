@@ -7,7 +7,7 @@ Each state of the later one stands for the value that the first one has in that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -49,6 +49,8 @@ class GraphComparison:
     first: OptimizerGraph
     later: OptimizerGraph
     keys: Sequence[StateKey]
+    given: Collection[StateKey] = ()
+    """The states that both steps are given: numbers that the groups had before the first step."""
     beginnings: dict[Node, Any] = field(default_factory=dict[Node, Any])
     """The value of the first step in the place of each input of the later step."""
     numbers: dict[Node, Number] = field(default_factory=dict[Node, Number])
@@ -77,8 +79,9 @@ class GraphComparison:
     def number_types(self) -> dict[StateKey, type[Number]]:
         """Return the types that states which are Python numbers have after the first step."""
         literals = self.first.module.record.literals
+        kinds = self.first.module.record.kinds
         numbers = self.first.module.record.numbers | self.later.module.record.numbers
-        return {key: type(literals.get(key, 0.0)) for key in numbers}
+        return {key: kinds.get(key) or type(literals.get(key, 0.0)) for key in numbers}
 
     def _error(self, what: str, where: Any) -> Exception:
         title = type(self.later.module.optimizer).__name__
@@ -94,7 +97,7 @@ class GraphComparison:
         """Guess that a Python number known after the first step began as one that leads there: 0 that is counted up to 1."""
         later = self._results(self.later)
         for node, key in self._states.items():
-            if key not in self.first.module.record.literals:
+            if key not in self.first.module.record.literals or key in self.given:
                 continue
             end = self.first.module.record.literals[key]
             if key not in later:
@@ -201,6 +204,8 @@ class GraphComparison:
         return values[node].detach().clone()
 
     def _initial(self, node: Node, key: StateKey) -> Initial:
+        if key in self.given:  # the group has it
+            return lambda _: torch.tensor(0.0, dtype=torch.float64, device="cpu")
         if node in self.numbers:
             number = torch.tensor(float(self.numbers[node]), dtype=torch.float64, device="cpu")
             return lambda _: number

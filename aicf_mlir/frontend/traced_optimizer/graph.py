@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
@@ -22,7 +22,9 @@ from aicf_mlir.frontend.traced_optimizer.numbers import Condition, LiveNumber, T
 from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings
 from aicf_mlir.frontend.traced_optimizer.shadow import ShadowRun, run_double, step_line
 from aicf_mlir.frontend.type_tests import refuse_type_tests
+from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.locations import SourceLocation
+from aicf_mlir.optimizers.slots import group_key, group_state
 
 StateKey = tuple[int, str]
 """The number of the parameter, and torch's key."""
@@ -44,6 +46,8 @@ class Record:
     """The attributes of the optimizer that were read."""
     missed: list[dict[str, None]] = field(default_factory=list[dict[str, None]])
     """The keys of each param group that were looked up but not found."""
+    kinds: dict[StateKey, type[int | float]] = field(default_factory=dict[StateKey, "type[int | float]"])
+    """The Python types of numbers that the step changes in the groups."""
 
 
 class OptimizerModule(torch.nn.Module):
@@ -57,15 +61,17 @@ class OptimizerModule(torch.nn.Module):
         members: Sequence[Sequence[int]],
         settings: Sequence[GroupSettings],
         states: Sequence[tuple[StateKey, bool]],
+        absent: Sequence[Collection[str]],
     ):
-        """Take `members`, the positions of each group's parameters, and `states`, True for each existing state that is
-        a number.
+        """Take `members`, the positions of each group's parameters; `states`, True for each existing state that is a
+        number; `absent`, the keys that each group lacks.
         """
         super().__init__()
         self.optimizer = optimizer
         self.members = members
         self.settings = settings
         self.states = states
+        self.absent = absent
         self.count = sum(map(len, members))
         """The number of parameters."""
         self.record = Record()
@@ -80,11 +86,17 @@ class OptimizerModule(torch.nn.Module):
             param.grad = gradient
         rest = given[2 * self.count :]
         state: dict[torch.Tensor, dict[str, Any]] = {}
+        counted: dict[StateKey, Any] = {}
         for ((index, key), is_number), tensor in zip(self.states, rest, strict=False):
-            entries = state.setdefault(params[index], {})
-            entries[key] = tensor.item() if is_number else tensor.clone()
+            value = tensor.item() if is_number else tensor.clone()
+            if group_key(key):
+                counted[index, key] = value
+            else:
+                state.setdefault(params[index], {})[key] = value
         self.record.__init__()
         groups = self._groups(rest[len(self.states) :], params)
+        for group, inside in zip(groups, self.members, strict=True):
+            group |= {group_key(key): value for (index, key), value in counted.items() if index in inside[:1]}
         with (
             python_functions(),
             TracedCalls(),
@@ -102,8 +114,34 @@ class OptimizerModule(torch.nn.Module):
                 if made is not None:
                     self.record.keys.append((index, key))
                     results.append(made)
+        for place, group in enumerate(run.groups):
+            results += self._counted(place, group, run.counted[place])
         self._refuse_foreign(run, params)
         return results
+
+    def _counted(self, place: int, group: Mapping[str, Any], changed: Sequence[str]) -> list[torch.Tensor]:
+        """Return the numbers of a group that are states: the given ones, and those that the step has changed."""
+        if changed and not self.members[place]:
+            raise trace_error(
+                f"{type(self.optimizer).__name__}.step changes param_groups[{place}][{changed[0]!r}], and no parameter of this"
+                " group has a gradient",
+                step_line(self.optimizer),
+            )
+        owner = self.members[place][0] if self.members[place] else None
+        given = [key for (index, name), _ in self.states if index == owner and (key := group_key(name))]
+        made: list[torch.Tensor] = []
+        for key in dict.fromkeys([*given, *changed]):
+            state = (self.members[place][0], group_state(key))
+            value = group[key]
+            known = value.known if isinstance(value, LiveNumber) else value
+            self.record.kinds[state] = type(known) if isinstance(known, (int, float)) else float
+            self.record.numbers.add(state)
+            if isinstance(value, (int, float)) and not self.states:
+                self.record.literals[state] = value
+                continue
+            self.record.keys.append(state)
+            made.append(torch.scalar_tensor(value, dtype=torch.float64, device="cpu"))  # pyright: ignore[reportArgumentType]
+        return made
 
     def _groups(
         self, tensors: Sequence[torch.Tensor], params: Sequence[torch.Tensor]
@@ -117,12 +155,27 @@ class OptimizerModule(torch.nn.Module):
                 node, lambda given, name=name: given[name], values, self.record.conditions
             )
         return [
-            {**settings.entries(live), "params": [params[index] for index in members]}
-            for settings, members in zip(self.settings, self.members, strict=True)
+            {
+                **{key: value for key, value in settings.entries(live).items() if key not in absent},
+                "params": [params[index] for index in members],
+            }
+            for settings, members, absent in zip(self.settings, self.members, self.absent, strict=True)
         ]
 
     def _result(self, index: int, key: str, value: Any) -> torch.Tensor | None:
+        if group_key(key):
+            raise trace_error(
+                f"{type(self.optimizer).__name__}.step keeps {key!r} in the state of a parameter, a name that states of groups"
+                " have here; give it another",
+                step_line(self.optimizer),
+            )
         if isinstance(value, torch.Tensor):
+            if value.dtype not in ELEMENT_TYPES:
+                raise trace_error(
+                    f"{type(self.optimizer).__name__}.step keeps a tensor of {value.dtype} in {key!r}, a type that no compiled"
+                    " step has",
+                    step_line(self.optimizer),
+                )
             return value
         if isinstance(value, torch.SymFloat):
             self.record.numbers.add((index, key))

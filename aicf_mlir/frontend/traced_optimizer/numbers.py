@@ -85,6 +85,11 @@ class LiveNumber(torch.SymFloat):
         self._conditions.append(Condition(expression, outcome, source.here()))
         return outcome
 
+    @property
+    def known(self) -> float:
+        """Return its value for the numbers in the groups now, which is no condition."""
+        return self._expression(self._values)
+
     def evaluate(self, values: Values) -> float:
         """Return its value for these numbers in the groups."""
         return self._expression(values)

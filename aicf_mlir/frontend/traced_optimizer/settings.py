@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.optimizers.group_values import real
 from aicf_mlir.optimizers.slots import OptimizerSlot
+
+Counted = dict[tuple[int, str], type[int | float]]
+
+COUNTED: WeakKeyDictionary[torch.optim.Optimizer, Counted] = WeakKeyDictionary()
+"""The numbers that the step of a compiled optimizer changes in its groups, by place and key, with their Python types. The
+groups hold tensors there.
+"""
 
 
 def is_number(value: object) -> bool:
@@ -33,12 +41,24 @@ class GroupSettings:
     """The index among the groups of the step, which may have several optimizers: it marks the slots."""
     group: Mapping[str, Any]
     """The user's own group."""
+    counted: Mapping[str, type[int | float]] = field(default_factory=dict[str, "type[int | float]"])
+    """The entries that may hold a tensor of a compiled step in place of a number."""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Return the entries as the optimizer itself would hold them."""
+        return {
+            key: self.counted[key](value.item())
+            if key in self.counted and isinstance(value, torch.Tensor)
+            else value
+            for key, value in self.group.items()
+        }
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
         """Return the hyperparameters of each entry; "" for a member that is no number."""
         found: dict[str, tuple[str, ...]] = {}
-        for key, value in self.group.items():
+        for key, value in self.content.items():
             if key == "params":
                 continue
             parts = sequence(value)
@@ -75,8 +95,9 @@ class GroupSettings:
     def values(self) -> dict[str, float]:
         """Return the current value of each slot. Raises BindError for nan."""
         numbers: dict[str, float] = {}
+        content = self.content
         for key, names in self.members.items():
-            entry = self.group[key]
+            entry = content[key]
             for name, value in zip(names, sequence(entry) or [entry], strict=True):
                 if name:
                     real(value, f"the optimizer's {key}")
@@ -85,8 +106,8 @@ class GroupSettings:
 
     def entries(self, live: Mapping[str, Any]) -> dict[str, Any]:
         """Return the group with its numbers replaced by the numbers of `live`. Raises TraceError for a tensor."""
-        made = dict(self.group)
-        for key, value in self.group.items():
+        made = self.content
+        for key, value in made.items():
             if isinstance(value, torch.Tensor):
                 raise trace_error(
                     f"param group {self.place} has the tensor {key!r}, which a traced optimizer does not follow; use a number"
@@ -102,4 +123,10 @@ class GroupSettings:
 
 def settings_of(optimizer: torch.optim.Optimizer, first_group: int) -> list[GroupSettings]:
     """Return the settings of an optimizer whose first group has number `first_group` in the step."""
-    return [GroupSettings(k, first_group + k, group) for k, group in enumerate(optimizer.param_groups)]
+    counted = COUNTED.get(optimizer, {})
+    return [
+        GroupSettings(
+            k, first_group + k, group, {key: kind for (place, key), kind in counted.items() if place == k}
+        )
+        for k, group in enumerate(optimizer.param_groups)
+    ]

@@ -20,6 +20,10 @@ OWN = ("state", "param_groups", "defaults", "step")
 """Attributes that the trace replaces or does not need."""
 
 
+RATES = ("params", "lr", "initial_lr")
+"""Entries of a group that belong to the user and the schedulers."""
+
+
 class AskedGroup(dict[str, Any]):
     """A param group that notes the keys that were looked up but not found."""
 
@@ -55,6 +59,8 @@ class ShadowRun:
     """The attributes of the optimizer that were read."""
     missed: list[dict[str, None]] = field(default_factory=list[dict[str, None]])
     """The keys of each group that were looked up but not found."""
+    counted: list[list[str]] = field(default_factory=list[list[str]])
+    """The keys of each group whose number the step has changed."""
 
 
 def run_double(
@@ -78,12 +84,14 @@ def run_double(
     for index, (group, given) in enumerate(zip(run.groups, before, strict=True)):
         now = dict(group)
         changed = [key for key in {**now, **given} if now.get(key) is not given.get(key)]
-        if changed:
-            raise trace_error(
-                f"{title}.step changes param_groups[{index}][{changed[0]!r}], which only the host may set; keep what it counts in"
-                " self.state[p]",
-                where,
-            )
+        for key in changed:
+            if key in RATES or not _is_count(now.get(key)) or not _is_count(given.get(key, 0)):
+                raise trace_error(
+                    f"{title}.step changes param_groups[{index}][{key!r}], which only the host may set; keep what it counts in"
+                    " a number of its own or in self.state[p]",
+                    where,
+                )
+        run.counted.append(changed)
     for name in own:
         if name not in OWN and (name not in values or not _same(values[name], _members(own[name]))):
             raise trace_error(
@@ -120,6 +128,10 @@ def _double(optimizer: torch.optim.Optimizer, read: dict[str, None]) -> tuple[An
     own: dict[str, Any] = object.__getattribute__(made, "__dict__")
     own.update({name: value for name, value in vars(optimizer).items() if name != "step"})
     return made, own
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, (int, float, torch.SymFloat)) and not isinstance(value, bool)
 
 
 def _members(value: Any) -> tuple[Any, list[Any]]:

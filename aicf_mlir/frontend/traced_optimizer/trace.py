@@ -7,7 +7,7 @@ groups become host scalars, comparisons with them become conditions, and the sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
 from aicf_mlir.dialects.optimizer_groups import ParamGroup
-from aicf_mlir.errors import BindError, GuardError
+from aicf_mlir.errors import BindError, GuardError, TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read
@@ -26,12 +26,12 @@ from aicf_mlir.frontend.traced_optimizer.first_step import GraphComparison, Init
 from aicf_mlir.frontend.traced_optimizer.graph import Number, OptimizerGraph, OptimizerModule, export_step
 from aicf_mlir.frontend.traced_optimizer.importer import Argument, UpdateImporter
 from aicf_mlir.frontend.traced_optimizer.numbers import Condition
-from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings, settings_of
+from aicf_mlir.frontend.traced_optimizer.settings import COUNTED, GroupSettings, settings_of
 from aicf_mlir.frontend.traced_optimizer.shadow import demanded_by_step, step_line
 from aicf_mlir.frontend.unsupported import with_decompositions
 from aicf_mlir.ir.signature import Label, argument_labels, result_labels, steps
 from aicf_mlir.optimizers.rule import Setting
-from aicf_mlir.optimizers.slots import OptimizerSlot
+from aicf_mlir.optimizers.slots import OptimizerSlot, group_key
 from aicf_mlir.optimizers.traced import TracedRule, setting
 from aicf_mlir.passes.autodiff import differentiate
 
@@ -133,7 +133,7 @@ def trace_optimizer(
     except BindError as error:
         raise trace_error(str(error), fallback) from None
     like = [torch.zeros(p.shape, dtype=p.dtype, device="cpu") for p in (*params, *params)]
-    first = _export(optimizer, members, settings, [], [*like, *numbers], fallback)
+    first = _first(optimizer, members, settings, [*like, *numbers], fallback)
     keys = [
         *first.module.record.keys,
         *(key for key in first.module.record.literals if key not in first.module.record.keys),
@@ -147,8 +147,16 @@ def trace_optimizer(
         else torch.zeros_like(made[key].meta["val"], device="cpu")
         for key, is_number in states
     ]
-    later = _export(optimizer, members, settings, states, [*like, *tensors, *numbers], fallback)
-    comparison = GraphComparison(first, later, keys)
+    nothing = [()] * len(settings)
+    later = _export(optimizer, members, settings, states, nothing, [*like, *tensors, *numbers], fallback)
+    group_of = {i: place for place, inside in enumerate(members) for i in inside}
+    given = [
+        (index, name)
+        for index, name in keys
+        if (key := group_key(name)) in settings[place := group_of[index]].members
+        and key not in first.module.absent[place]
+    ]
+    comparison = GraphComparison(first, later, keys, given)
     beginnings = comparison.run()
 
     located = dict(zip(_slots(settings), _numbers_read(later, len(keys)), strict=True))
@@ -165,6 +173,10 @@ def trace_optimizer(
     def build(graph: OptimizerGraph) -> func.FuncOp:
         return UpdateImporter(graph, arguments, function, device).run()
 
+    types = comparison.number_types()
+    COUNTED[optimizer] = {
+        (group_of[index], key): types[index, name] for index, name in keys if (key := group_key(name))
+    }
     return OptimizerTrace(
         _without_unused(with_decompositions(later, build)),
         groups,
@@ -172,7 +184,7 @@ def trace_optimizer(
         first_group,
         params,
         {(names[params[i]], key): (beginnings[i, key], params) for i, key in keys},
-        {(names[params[i]], key): kind for (i, key), kind in comparison.number_types().items()},
+        {(names[params[i]], key): kind for (i, key), kind in types.items()},
         list(later.module.record.conditions),
         [{row.key: each.skeleton[row.key] for row in _settings(each, located)} for each in settings],
         _reads(later, located),
@@ -188,15 +200,47 @@ def with_gradient(step: func.FuncOp, names: Mapping[torch.Tensor, str]) -> dict[
     return {tensor: name for tensor, name in names.items() if name in reached}
 
 
+def _first(
+    optimizer: torch.optim.Optimizer,
+    members: Sequence[Sequence[int]],
+    settings: Sequence[GroupSettings],
+    tensors: Sequence[torch.Tensor],
+    fallback: Any,
+) -> OptimizerGraph:
+    """Return the step from no state. A number that the groups got after the optimizer was made may be a state, which an
+    earlier step has left: it is absent, unless the step needs it.
+    """
+    absent = [{key for key in each.members if key not in optimizer.defaults} for each in settings]
+    nothing = [set[str]() for _ in settings]
+    try:
+        found = _export(optimizer, members, settings, [], absent, tensors, fallback)
+    except TraceError:
+        if not any(absent):
+            raise
+        return _export(optimizer, members, settings, [], nothing, tensors, fallback)
+    made = [
+        {key for index, name in found.module.record.kinds if index in inside and (key := group_key(name))}
+        for inside in members
+    ]
+    if any(
+        (gone & set(missed)) - here
+        for gone, missed, here in zip(absent, found.module.record.missed, made, strict=True)
+    ):
+        left = [gone & here for gone, here in zip(absent, made, strict=True)]
+        return _export(optimizer, members, settings, [], left, tensors, fallback)
+    return found
+
+
 def _export(
     optimizer: torch.optim.Optimizer,
     members: Sequence[Sequence[int]],
     settings: Sequence[GroupSettings],
     states: Sequence[tuple[StateKey, bool]],
+    absent: Sequence[Collection[str]],
     tensors: Sequence[torch.Tensor],
     fallback: Any,
 ) -> OptimizerGraph:
-    return export_step(OptimizerModule(optimizer, members, settings, states), tensors, fallback)
+    return export_step(OptimizerModule(optimizer, members, settings, states, absent), tensors, fallback)
 
 
 def _slots(settings: Sequence[GroupSettings]) -> list[str]:
@@ -271,7 +315,9 @@ def _reads(graph: OptimizerGraph, read: Mapping[str, bool]) -> list[Read]:
         )
         for each in module.settings
         for key in each.group
-        if key != "params" and not any(name and read[each.slot(name)] for name in each.members.get(key, ()))
+        if key != "params"
+        and (each.place, key) not in COUNTED[module.optimizer]
+        and not any(name and read[each.slot(name)] for name in each.members.get(key, ()))
     ]
     entries += [
         Read(

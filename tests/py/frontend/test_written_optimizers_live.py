@@ -109,7 +109,7 @@ def test_what_is_no_number_in_a_group_is_guarded(change: Callable[[dict[str, Any
     (batch,) = batches("cpu", 1, double=True)
     step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device="cpu")
     pair.set("limits", (None, 0.3))
-    pair.ours.param_groups[0]["never_read"] = 5
+    pair.set("never_read", 5)
     step.train_step(batch)
     pair.in_torch(batch)
     pair.assert_equal(1e-10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 import torch
 from models import Batch, mlp, mse, regression, to_device
 from written_optimizers import Config
@@ -39,7 +40,15 @@ class Pair:
         self.theirs.step()
 
     def assert_equal(self, tolerance: float) -> None:
-        """Parameters and states are the same."""
+        """Parameters, states and the numbers of the groups are the same."""
+        for ours, theirs in zip(
+            *(each.state_dict()["param_groups"] for each in self.optimizers), strict=True
+        ):
+            assert list(map(type, ours.values())) == list(map(type, theirs.values()))
+            assert ours == {
+                key: pytest.approx(value, rel=tolerance) if isinstance(value, float) else value
+                for key, value in theirs.items()
+            }
         for p, q in zip(self.model.parameters(), self.other.parameters(), strict=True):
             torch.testing.assert_close(p, q, rtol=tolerance, atol=tolerance)
             ours, theirs = self.ours.state[p], self.theirs.state[q]

@@ -205,6 +205,36 @@ class Centralized(Written):
             p.add_(grad / (total + group["eps"]), alpha=-group["lr"])
 
 
+class CountsInGroup(Written):
+    """One count for all parameters of a group, which its first step makes if the group has none."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["step"] = group.get("step", 0) + 1
+            scale = group["lr"] / (1 - group["beta"] ** group["step"])
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state["exp_avg"] = torch.zeros_like(p)
+                state["exp_avg"].lerp_(p.grad, 1 - group["beta"])
+                p.add_(state["exp_avg"], alpha=-scale)
+
+
+class CountsRates(Written):
+    """Numbers that the groups have from the beginning, as schedule-free optimizers: a count, and a sum of rates."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["k"] += 1
+            group["total"] += group["lr"] * group["k"]
+            for p in group["params"]:
+                p.sub_(p.grad, alpha=group["lr"] * group["k"] / group["total"])
+
+
 Config = Callable[[Any], torch.optim.Optimizer]
 
 RIGHT: dict[str, Config] = {
@@ -220,6 +250,8 @@ RIGHT: dict[str, Config] = {
     "warmed": lambda ps: Warmed(ps, lr=1e-2, warm=(1e-4, 1.5), limit=0.5),
     "bounded": lambda ps: Bounded(ps, lr=1e-2, beta=0.99, eps=1e-4, last=0.1),
     "centralized": lambda ps: Centralized(ps, lr=1e-2, eps=1e-6),
+    "counts-in-group": lambda ps: CountsInGroup(ps, lr=1e-2, beta=0.9),
+    "counts-rates": lambda ps: CountsRates(ps, lr=1e-2, k=0, total=0.0),
     "adafactor": lambda ps: torch.optim.Adafactor(ps, lr=1e-2, weight_decay=0.1),
 }
 
@@ -254,17 +286,6 @@ class FirstIsDifferent(Written):
             else:
                 state["buffer"].mul_(0.9).add_(grad)
             p.add_(state["buffer"], alpha=-group["lr"])
-
-
-class CountsInGroup(Written):
-    """Keeps its count where only the host may write."""
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        for group in self.param_groups:
-            group["count"] += 1
-            for p in group["params"]:
-                p.add_(p.grad, alpha=-group["lr"])
 
 
 class CountsInSelf(Written):
@@ -347,10 +368,6 @@ REFUSED: dict[str, tuple[Config, str]] = {
     "sam": (lambda ps: SAM(ps, lr=0.1), "SAM needs a closure"),
     "rectified": (lambda ps: Rectified(ps, lr=0.1), "changes from step to step"),
     "first-is-different": (lambda ps: FirstIsDifferent(ps, lr=0.1), "its first step does something else"),
-    "counts-in-group": (
-        lambda ps: CountsInGroup(ps, lr=0.1, count=0),
-        r"changes param_groups\[0\]\['count'\]",
-    ),
     "counts-in-self": (lambda ps: CountsInSelf(ps, lr=0.1), "changes self.count"),
     "noisy": (lambda ps: Noisy(ps, lr=0.1), "random numbers"),
     "keeps-text": (lambda ps: KeepsText(ps, lr=0.1), "keeps str 'note'"),

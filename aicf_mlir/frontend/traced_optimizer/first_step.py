@@ -51,6 +51,9 @@ class GraphComparison:
     keys: Sequence[StateKey]
     given: Collection[StateKey] = ()
     """The states that both steps are given: numbers that the groups had before the first step."""
+    values: Sequence[float] = ()
+    """The numbers of the groups."""
+    _values: dict[Node, Any] = field(default_factory=dict[Node, Any])
     beginnings: dict[Node, Any] = field(default_factory=dict[Node, Any])
     """The value of the first step in the place of each input of the later step."""
     numbers: dict[Node, Number] = field(default_factory=dict[Node, Number])
@@ -143,9 +146,13 @@ class GraphComparison:
                     raise Different(b)
                 return []
             if not isinstance(a, Node):  # Python has computed it already
+                if b.target is aten.where.self and (chosen := self._chosen(b)) is not None:
+                    return [(a, chosen)]
                 self._computed.append((a, b))
                 return []
             a = source_of(a)
+            if b.target is aten.where.self is not a.target and (chosen := self._chosen(b)) is not None:
+                return [(a, chosen)]
             if b in self._inputs:
                 if self._inputs[b] is not a:
                     raise Different(b)
@@ -161,10 +168,26 @@ class GraphComparison:
             raise Different(None)
         return []
 
+    def _chosen(self, where: Node) -> Any:
+        """Return the side that the first step takes of a decision by numbers, with the numbers of the groups now; None if
+        they do not tell.
+        """
+        numbers = self.later.inputs[2 * self.later.module.count + len(self.keys) :]
+        known = torch.tensor(self.values, dtype=torch.float64, device="cpu").unbind()
+        self._values = dict(zip(numbers, known, strict=True))
+        try:
+            return where.args[1 if self._known(where.args[0]) else 2]
+        except Different:
+            return None
+        finally:
+            self._values = {}
+
     def _known(self, node: Any) -> Any:
         """Return the value of a node that depends on numbers only. Raises Different."""
         if not isinstance(node, Node):
             return node
+        if node in self._values:
+            return self._values[node]
         if node in self.numbers:
             return self.numbers[node]
         if node in self.beginnings:

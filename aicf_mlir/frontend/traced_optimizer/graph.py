@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
@@ -17,6 +18,7 @@ from aicf_mlir.frontend.places import TracedPlaces
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_errors import explained
+from aicf_mlir.frontend.traced_optimizer.forks import Forks, forking, join_equal
 from aicf_mlir.frontend.traced_optimizer.functional import without_writes
 from aicf_mlir.frontend.traced_optimizer.numbers import Condition, LiveNumber, TracedCalls, python_functions
 from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings
@@ -49,6 +51,17 @@ class Record:
     kinds: dict[StateKey, type[int | float]] = field(default_factory=dict[StateKey, "type[int | float]"])
     """The Python types of numbers that the step changes in the groups."""
 
+    forked: bool = False
+    """True if the step selects between runs."""
+
+    def join(self, other: Record) -> None:
+        """Take up what another run has read and found."""
+        self.conditions += other.conditions
+        self.numbers |= other.numbers
+        self.attributes |= other.attributes
+        self.missed = [{**mine, **theirs} for mine, theirs in zip(self.missed, other.missed, strict=True)]
+        self.kinds = {key: kind if other.kinds[key] is kind else float for key, kind in self.kinds.items()}
+
 
 class OptimizerModule(torch.nn.Module):
     """A module for `step` of `optimizer`: it maps parameters, gradients, states and the numbers of the groups to the
@@ -80,10 +93,49 @@ class OptimizerModule(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         """Return the parameters, then the states of `keys`."""
+        return self._explored(tensors, ())
+
+    def _explored(self, tensors: Sequence[torch.Tensor], path: Sequence[bool]) -> list[torch.Tensor]:
+        """Return the results of all runs that begin with these decisions, selected by the further ones."""
+        forks = Forks(type(self.optimizer).__name__, path)
+        results = self._run(tensors, forks)
+        record = copy(self.record)
+        outcomes = [outcome for _, outcome in forks.taken]
+        for last in reversed(range(len(path), len(outcomes))):
+            others = self._explored(tensors, [*outcomes[:last], not outcomes[last]])
+            results = self._selected(forks.taken[last][0], record, results, others)
+        self.record.__dict__.update(vars(record))
+        return results
+
+    def _selected(
+        self,
+        condition: torch.Tensor,
+        record: Record,
+        results: Sequence[torch.Tensor],
+        others: Sequence[torch.Tensor],
+    ) -> list[torch.Tensor]:
+        """Return `results` if the condition holds, else `others`, of which `self.record` tells; join the records."""
+        keys = [*range(self.count), *record.keys]
+        found = dict(zip([*range(self.count), *self.record.keys], others, strict=True))
+        same = found.keys() == {*keys} and record.literals == self.record.literals
+        if not same or any(
+            (found[key].shape, found[key].dtype) != (result.shape, result.dtype)
+            for key, result in zip(keys, results, strict=True)
+        ):
+            raise trace_error(
+                f"{type(self.optimizer).__name__}.step decides by a number that changes from step to step which states it keeps;"
+                " keep the same ones on both sides",
+                step_line(self.optimizer),
+            )
+        record.join(self.record)
+        record.forked = True
+        return [torch.where(condition, result, found[key]) for key, result in zip(keys, results, strict=True)]
+
+    def _run(self, tensors: Sequence[torch.Tensor], forks: Forks) -> list[torch.Tensor]:
         given = list(tensors)
         params = [tensor.clone() for tensor in given[: self.count]]
         for param, gradient in zip(params, given[self.count : 2 * self.count], strict=True):
-            param.grad = gradient
+            param.grad = gradient.clone()  # another run must not see what is written
         rest = given[2 * self.count :]
         state: dict[torch.Tensor, dict[str, Any]] = {}
         counted: dict[StateKey, Any] = {}
@@ -99,6 +151,7 @@ class OptimizerModule(torch.nn.Module):
             group |= {group_key(key): value for (index, key), value in counted.items() if index in inside[:1]}
         with (
             python_functions(),
+            forking(forks),
             TracedCalls(),
             torch.no_grad(),
             self.places.recording(),
@@ -243,6 +296,8 @@ def export_step(
             program = torch.export.export(module, tuple(tensors), strict=False)
             if not without_writes(program.graph):
                 program = program.run_decompositions({})  # pyright: ignore[reportUnknownMemberType]
+            if module.record.forked:
+                join_equal(program.graph)
         refuse_type_tests(place.owner for place in module.places.all if place.kind == "code")
     except AicfError:
         raise

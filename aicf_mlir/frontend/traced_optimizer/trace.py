@@ -156,7 +156,9 @@ def trace_optimizer(
         if (key := group_key(name)) in settings[place := group_of[index]].members
         and key not in first.module.absent[place]
     ]
-    comparison = GraphComparison(first, later, keys, given)
+    comparison = GraphComparison(
+        first, later, keys, given, [float(v) for each in settings for v in each.values.values()]
+    )
     beginnings = comparison.run()
 
     located = dict(zip(_slots(settings), _numbers_read(later, len(keys)), strict=True))
@@ -185,7 +187,10 @@ def trace_optimizer(
         params,
         {(names[params[i]], key): (beginnings[i, key], params) for i, key in keys},
         {(names[params[i]], key): kind for (i, key), kind in types.items()},
-        list(later.module.record.conditions),
+        [
+            *later.module.record.conditions,
+            *(first.module.record.conditions if later.module.record.forked else ()),
+        ],
         [{row.key: each.skeleton[row.key] for row in _settings(each, located)} for each in settings],
         _reads(later, located),
     )

@@ -155,23 +155,6 @@ def test_a_later_entry_of_the_user_is_no_count() -> None:
     pair.assert_equal(1e-10)
 
 
-class Decides(Written):
-    """Decides by the count of the group."""
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        for group in self.param_groups:
-            group["k"] += 1
-            for p in group["params"]:
-                p.add_(p.grad, alpha=-group["lr"] if group["k"] > 2 else 0.0)
-
-
-def test_a_decision_by_the_count_is_refused() -> None:
-    model = mlp(8, 17, 8)
-    with pytest.raises(TraceError, match="looks at a number that changes from step to step"):
-        compile_train_step(model, Decides(model.parameters(), lr=0.1, k=0), loss_fn=mse, example=regression())
-
-
 class SetsRate(Written):
     """Changes the rate, which belongs to the user."""
 

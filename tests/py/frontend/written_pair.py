@@ -20,9 +20,10 @@ def groups_of(model: torch.nn.Module) -> list[dict[str, Any]]:
 class Pair:
     """A model in our hands and the same in torch's."""
 
-    def __init__(self, config: Config, device: str, double: bool = False):
+    def __init__(self, config: Config, device: str, double: bool = False, one_layer: bool = False):
         torch.manual_seed(0)
-        self.model = mlp(8, 17, 8).to(device)
+        layers = torch.nn.Sequential(torch.nn.Linear(8, 8)) if one_layer else mlp(8, 17, 8)
+        self.model = layers.to(device)
         self.model = self.model.double() if double else self.model
         self.other = copy.deepcopy(self.model)
         self.ours, self.theirs = config(groups_of(self.model)), config(groups_of(self.other))

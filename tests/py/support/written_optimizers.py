@@ -264,14 +264,13 @@ class SAM(Written):
         assert closure is not None, "SAM needs a closure"
 
 
-class Rectified(Written):
-    """Decides by the number of steps."""
+class DecidesByData(Written):
+    """Decides by a gradient."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
-        for p, grad, state, group in self.entries():
-            state["step"] = state.get("step", 0) + 1
-            if state["step"] > 5:
+        for p, grad, _, group in self.entries():
+            if grad.norm() > 5:
                 p.add_(grad, alpha=-group["lr"])
 
 
@@ -366,7 +365,7 @@ class Idle(Written):
 
 REFUSED: dict[str, tuple[Config, str]] = {
     "sam": (lambda ps: SAM(ps, lr=0.1), "SAM needs a closure"),
-    "rectified": (lambda ps: Rectified(ps, lr=0.1), "changes from step to step"),
+    "decides-by-data": (lambda ps: DecidesByData(ps, lr=0.1), "changes from step to step"),
     "first-is-different": (lambda ps: FirstIsDifferent(ps, lr=0.1), "its first step does something else"),
     "counts-in-self": (lambda ps: CountsInSelf(ps, lr=0.1), "changes self.count"),
     "noisy": (lambda ps: Noisy(ps, lr=0.1), "random numbers"),

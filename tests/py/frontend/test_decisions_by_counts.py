@@ -1,0 +1,158 @@
+"""Decisions of an optimizer by numbers that change from step to step: both sides are traced, and torch's is taken."""
+# pyright: reportIncompatibleMethodOverride=false
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from models import mlp, mse, regression
+from written_optimizers import Written
+from written_pair import Pair, batches
+
+from aicf_mlir import compile_train_step
+from aicf_mlir.errors import TraceError
+
+
+class RectifiedAdam(Written):
+    """arXiv:1908.03265, a count for each group: SGD with momentum until the variance is known."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            t = group["step"] = group.get("step", 0) + 1
+            beta1, beta2 = group["betas"]
+            most = 2 / (1 - beta2) - 1
+            length = most - 2 * t * beta2**t / (1 - beta2**t)
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["mean"], state["square"] = torch.zeros_like(p), torch.zeros_like(p)
+                state["mean"].lerp_(p.grad, 1 - beta1)
+                state["square"].lerp_(p.grad.square(), 1 - beta2)
+                update = state["mean"] / (1 - beta1**t)
+                if length > 5:
+                    ratio = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
+                    root = (state["square"] / (1 - beta2**t)).sqrt().add_(1e-8)
+                    update = update * math.sqrt(ratio) / root
+                p.sub_(group["lr"] * update)
+
+
+def test_rectified_adam(device: str) -> None:
+    """Beyond the decision by replay, back by the user's hand, and in a group with another decision at the time."""
+    pair = Pair(
+        lambda groups: RectifiedAdam(groups, lr=0.01, betas=(0.9, 0.9)), device, double=True, one_layer=True
+    )
+    pair.set("betas", (0.9, 0.99), group=1)
+    (batch,) = batches(device, 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device=device)
+    step.train_step(batch)
+    pair.in_torch(batch)
+    step.capture(batch)
+    for count, change in [(2, None), (6, ("step", 2)), (4, ("betas", (0.8, 0.85))), (3, None)]:
+        step.replay(count)
+        for _ in range(count):
+            pair.in_torch(batch)
+        pair.assert_equal(1e-10)
+        if change:
+            pair.set(*change)
+
+
+class Rectified(Written):
+    """Trains after two steps; the bias corrections are of the past."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p, grad, state, group in self.entries():
+            state["step"] = state.get("step", 0) + 1
+            if state["step"] > 2 and state["step"] != 4:
+                grad.mul_(2.0)
+                p.add_(grad, alpha=-group["lr"] / state["step"])
+
+
+def test_counts_of_parameters() -> None:
+    model = torch.nn.Linear(8, 8, bias=False).double()
+    other = copy.deepcopy(model)
+    ours, theirs = (Rectified(each.parameters(), lr=0.1) for each in (model, other))
+    batch: Any = regression(dtype=torch.float64)
+    step = compile_train_step(model, ours, loss_fn=mse, example=batch)
+    for _ in range(5):
+        step.train_step(batch)
+        theirs.zero_grad()
+        mse(other, batch).backward()
+        theirs.step()
+        torch.testing.assert_close(model.weight, other.weight, rtol=1e-12, atol=1e-14)
+    assert ours.state_dict()["state"] == theirs.state_dict()["state"] == {0: {"step": 5}}
+
+
+class Clipped(Written):
+    """Decides by a number of the batch, and writes to the gradient on one side."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p, grad, _, group in self.entries():
+            norm = grad.norm().item()
+            if norm > group["most"]:
+                grad.mul_(group["most"] / norm)
+            p.sub_(grad, alpha=group["lr"])
+
+
+def test_a_number_of_the_batch() -> None:
+    pair = Pair(lambda groups: Clipped(groups, lr=0.5, most=0.2), "cpu", double=True, one_layer=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batches("cpu", 1, double=True)[0])
+    sides: set[bool] = set()
+    for scale in (1.0, 0.01, 1.0, 0.3):
+        (batch,) = batches("cpu", 1, double=True)
+        batch = {name: tensor * scale for name, tensor in batch.items()}
+        step.train_step(batch)
+        pair.theirs.zero_grad()
+        mse(pair.other, batch).backward()
+        weight: Any = pair.other[0].weight
+        sides.add(bool(weight.grad.norm() > 0.2))
+        pair.theirs.step()
+        pair.assert_equal(1e-10)
+    assert sides == {True, False}
+
+
+class LateState(Written):
+    """Keeps another state from the third step on."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["step"] = group.get("step", 0) + 1
+            for p in group["params"]:
+                if group["step"] > 2:
+                    self.state[p]["late"] = p.grad * 2.0
+                p.sub_(p.grad, alpha=group["lr"])
+
+
+class AsInteger(Written):
+    """Needs the count itself."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["step"] = group.get("step", 0) + 1
+            for p in group["params"]:
+                p.sub_(p.grad, alpha=group["lr"] * [1.0, 2.0][int(group["step"]) % 2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (LateState, "which states it keeps"),
+        (AsInteger, "looks at a number that changes from step to step"),
+        (
+            Rectified,
+            r'by_counts.py:\d+: Rectified.step looks .*state\["step"\] > 2.*, after 4 other such decisions',
+        ),
+    ],
+)
+def test_refused(kind: type[Written], reason: str) -> None:
+    model = mlp(8, 17, 8)
+    with pytest.raises(TraceError, match=reason):
+        compile_train_step(model, kind(model.parameters(), lr=0.1), loss_fn=mse, example=regression())

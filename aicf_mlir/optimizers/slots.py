@@ -8,6 +8,9 @@ from typing import Literal
 STEP = "step"
 """The counters of a param group, and torch's name of a parameter's."""
 
+RATES = ("params", "lr", "initial_lr")
+"""Entries of a group that belong to the user and the schedulers."""
+
 _OF_GROUP = "group."
 
 

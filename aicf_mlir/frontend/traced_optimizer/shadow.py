@@ -15,13 +15,10 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.ir.locations import SourceLocation
+from aicf_mlir.optimizers.slots import RATES
 
 OWN = ("state", "param_groups", "defaults", "step")
 """Attributes that the trace replaces or does not need."""
-
-
-RATES = ("params", "lr", "initial_lr")
-"""Entries of a group that belong to the user and the schedulers."""
 
 
 class AskedGroup(dict[str, Any]):

@@ -110,7 +110,7 @@ def batch_norm(rank: int, ranks: int) -> None:
             "{:.1e} from one GPU, {:.1e} from torch in f64, where one GPU is {:.1e} and one rank alone {:.1e}"
         )
         print(f"{words.format(*distances)}; 5 runs {sorted(bits)}, eager {eager}, divided {divided}")
-    assert distances[1] < FAR, "other numbers"
+    assert max(distances[:3]) < FAR, "other numbers"
     assert distances[3] > 10 * FAR, "the batches of the ranks do not differ enough"
     assert len(bits) == 1, "runs differ"
     assert len({each for of_rank in every for each in of_rank}) == 1, (

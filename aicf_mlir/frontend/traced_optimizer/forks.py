@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -70,14 +71,19 @@ class Undecided:
 
 @contextmanager
 def forking(forks: Forks) -> Generator[None]:
-    """Let comparisons of numbers of the device, by other code than torch's, be decided by `forks`."""
+    """Let comparisons of numbers of the device, by other code than torch's, be decided by `forks`, in this thread."""
     names = ("lt", "le", "gt", "ge", "eq", "ne")
+    thread = get_ident()
     before = {name: getattr(torch.SymFloat, f"__{name}__") for name in names}
 
     def compared(name: str) -> Callable[[Any, Any], Any]:
         def comparison(self: Any, other: Any) -> Any:
             caller: str = sys._getframe(1).f_globals.get("__name__", "")  # pyright: ignore[reportPrivateUsage]
-            if caller.split(".")[0] == "torch" or not isinstance(other, (int, float, torch.SymFloat)):
+            if (
+                get_ident() != thread
+                or caller.split(".")[0] == "torch"
+                or not isinstance(other, (int, float, torch.SymFloat))
+            ):
                 return before[name](self, other)
             return Undecided(forks, name, self, other)
 

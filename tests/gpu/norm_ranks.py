@@ -19,7 +19,7 @@ def net() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1, bias=False),
         nn.BatchNorm2d(16),
-        nn.ReLU(),
+        nn.SiLU(),
         nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False),
         nn.BatchNorm2d(32),
         nn.Tanh(),

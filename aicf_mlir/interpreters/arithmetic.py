@@ -21,6 +21,9 @@ from aicf_mlir.interpreters.numerics import (
 class Arithmetic:
     """The meaning of every level: operands in float64, and results rounded once to the type that the op declares."""
 
+    pads = False
+    """Whether a convolution multiplies the zeros that it is padded with: 0 · inf is a NaN."""
+
     def widen(self, operand: Array) -> Array:
         """An operand as the op computes with it: floats as float64, integers and booleans as they are."""
         return widen(operand)
@@ -86,8 +89,11 @@ class Disturbed(InTF32):
 
     The unit is that of float64 for operands of float64. Kernels compute in these types, so results move to a neighbour here and
     there. Small whole numbers are exact and stay: counters, masks, ones. Each element moves by itself, or, with `alike`, equal
-    ones move alike: a value in many places was rounded once, and its error counts as often.
+    ones move alike: a value in many places was rounded once, and its error counts as often. Kernels may multiply paddings, as
+    some of torch's do.
     """
+
+    pads = True
 
     def __init__(self, seed: int, alike: bool = False):
         super().__init__(seed)

@@ -52,7 +52,30 @@ def _convolution(kind: str, call: Call) -> Sequence[Array]:
                 a, b = x[here].reshape(len(x), channels, -1), y[there].reshape(len(x), outputs, -1)
                 w[weights] += np.einsum("ncs,nos->oc", a, b)
     result = {"y": y, "dx": x, "dw": w}[kind]
+    if call.arithmetic.pads:
+        result += _of_paddings(kind, windows, x, w, y)
     return [np.moveaxis(result, 1, -1) if call.flag("channels_last") else result]
+
+
+def _of_paddings(kind: str, windows: Windows, x: Array, w: Array, y: Array) -> Array:
+    """What the zeros around x, or around y for the gradient of x, add: a NaN where they meet what is not finite."""
+    factor, result = (y, w) if kind == "dw" else (w, x if kind == "dx" else y)
+    added = np.zeros(result.shape)
+    if np.isfinite(factor).all():
+        return added
+    wrong = np.where(np.isfinite(factor), 0.0, np.nan)
+    for position, elements, having in pairs(windows, x.shape[2:], y.shape[2:]):
+        beyond = np.ones((x if kind == "dx" else y).shape[2:], bool)
+        beyond[elements if kind == "dx" else having] = False
+        at = (ALL, ALL, *position)
+        if kind == "dw":
+            added[at] += wrong[:, :, beyond].sum(axis=(0, 2))[:, None]
+        elif kind == "y":
+            added[:, :, beyond] += wrong[at].sum(axis=1)[:, None]
+        else:
+            groups = x.shape[1] // w.shape[1]
+            added[:, :, beyond] += wrong[at].reshape(groups, -1, w.shape[1]).sum(axis=1).reshape(-1, 1)
+    return added
 
 
 MEANINGS: Mapping[str, Meaning] = {

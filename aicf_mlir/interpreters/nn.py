@@ -11,10 +11,11 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.launches import attributes_of, launch_of, operands_of
 from aicf_mlir.host.ranks import gathered
 from aicf_mlir.interpreters import checks, kernel, windows
+from aicf_mlir.interpreters.arithmetic import Arithmetic
 from aicf_mlir.interpreters.generated import generated
 from aicf_mlir.interpreters.kernel import Call
 from aicf_mlir.interpreters.numerics import Array, pairwise_sum
-from aicf_mlir.interpreters.runner import Meaning, Operands, functions
+from aicf_mlir.interpreters.runner import Meaning, Operands, WithArithmetic, functions
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.generated import GeneratedInterface
@@ -77,20 +78,20 @@ def reshape(op: nn.ReshapeOp, operands: Operands) -> Array:
     return np.reshape(operands[0], shape_of(op.result))
 
 
-def of_launch(schema: Schema) -> Meaning:
+def of_launch(schema: Schema) -> WithArithmetic:
     """The meaning of the kernel op that the nn op is."""
 
-    def meaning(op: Operation, operands: Operands) -> tuple[Array, ...]:
+    def meaning(op: Operation, operands: Operands, arithmetic: Arithmetic) -> tuple[Array, ...]:
         sizes = [len(values) for values in operands_of(op, schema).values()]
         types = [(element_name(element_type(result)), shape_of(result)) for result in op.results]
         inputs, outputs = (
             segments(schema.inputs, sizes, operands),
             segments(schema.outputs, None, types),
         )
-        call = Call(inputs, attributes_of(op, schema), outputs)
+        call = Call(inputs, attributes_of(op, schema), outputs, arithmetic=arithmetic)
         return tuple(kernel.MEANINGS[schema.name](call))
 
-    return meaning
+    return WithArithmetic(meaning)
 
 
 def transpose(op: nn.TransposeOp, operands: Operands) -> Array:
@@ -122,7 +123,7 @@ def broadcast_to(op: nn.BroadcastToOp, operands: Operands) -> Array:
     return np.broadcast_to(operands[0], shape_of(op.result))
 
 
-MEANINGS: dict[type[Operation], Meaning] = {
+MEANINGS: dict[type[Operation], Meaning | WithArithmetic] = {
     **{op: of_launch(schema) for op in nn.NN.operations if (schema := launch_of(op))},
     **{op: generated for op in nn.NN.operations if issubclass(op, GeneratedInterface)},
     nn.CastOp: cast,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,18 @@ Meaning = Callable[[Any, Operands], Array | tuple[Array, ...]]
 """A function from an op and its operands to its result, or its results, before they are rounded."""
 
 
+@dataclass(frozen=True)
+class WithArithmetic:
+    """A meaning that depends on more of the arithmetic than on its roundings."""
+
+    compute: Callable[..., tuple[Array, ...]]
+    """Of an op, its operands and `arithmetic`."""
+
+    def within(self, arithmetic: Arithmetic) -> Meaning:
+        """The meaning in this arithmetic."""
+        return partial(self.compute, arithmetic=arithmetic)
+
+
 class ArithmeticFunctions(InterpreterFunctions):
     """Implementations of ops that compute with an `Arithmetic`."""
 
@@ -30,13 +44,15 @@ class ArithmeticFunctions(InterpreterFunctions):
 
 
 def run_meaning(
-    meaning: Meaning, op: Operation, operands: Operands, arithmetic: Arithmetic
+    meaning: Meaning | WithArithmetic, op: Operation, operands: Operands, arithmetic: Arithmetic
 ) -> tuple[Array, ...]:
     """The results of `op`, each rounded once to the type that it declares."""
     with np.errstate(all="ignore"):
         widened = [arithmetic.widen(operand) for operand in operands]
         allowed = op.properties.get("allow_tf32")
-        values = meaning(op, arithmetic.factors(widened, allowed == bool_attr(True)))
+        factors = arithmetic.factors(widened, allowed == bool_attr(True))
+        compute = meaning.within(arithmetic) if isinstance(meaning, WithArithmetic) else meaning
+        values = compute(op, factors)
         results = values if isinstance(values, tuple) else (values,)
         rounded = [
             arithmetic.round(np.asarray(value), element_name(element_type(result)))
@@ -48,10 +64,12 @@ def run_meaning(
     return tuple(rounded)
 
 
-def functions(name: str, meanings: Mapping[type[Operation], Meaning]) -> type[ArithmeticFunctions]:
+def functions(
+    name: str, meanings: Mapping[type[Operation], Meaning | WithArithmetic]
+) -> type[ArithmeticFunctions]:
     """A class of implementations with one row of `meanings` for each op."""
 
-    def implement(op_type: type[Operation], meaning: Meaning) -> Any:
+    def implement(op_type: type[Operation], meaning: Meaning | WithArithmetic) -> Any:
         def run(
             self: ArithmeticFunctions, interpreter: Interpreter, op: Operation, args: PythonValues
         ) -> PythonValues:

@@ -2,7 +2,8 @@
 
 `low` is the padding before the first element, in each spatial dimension; the padding behind the last one follows from the sizes.
 Element i, window o and position k belong together where `i = o * stride + k * dilation - low`. `channels_last` says how all
-three tensors lie: [N, spatial, C] instead of [N, C, spatial].
+three tensors lie: [N, spatial, C] instead of [N, C, spatial]. A kernel may multiply the zeros of the padding, so a window that
+goes beyond the image may give a NaN where a factor is not finite; so do some of torch's kernels.
 """
 
 from __future__ import annotations

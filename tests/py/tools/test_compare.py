@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.nn.grad import conv2d_weight
 
 from aicf_mlir.interpreters.arithmetic import EXACT, ROUNDED, Disturbed
+from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.interpreters.plan import evaluate_plan
 from aicf_mlir.stages import run_stages
@@ -107,3 +110,32 @@ def test_arithmetics() -> None:
     assert all(abs(row[1] / np.float64(values[1]) - 1) <= 2 * 2**-23 for row in moved)
     whole = np.array([3], np.int64)
     assert Disturbed(0).widen(whole) is whole
+
+
+def test_the_zeros_around_an_image_may_be_factors() -> None:
+    """As for torch where they are elements of the image: 0 · inf is a NaN."""
+    draw = np.random.default_rng(0)
+    x, w, dy = (
+        draw.integers(-3, 4, shape).astype(float) for shape in ((2, 4, 5, 5), (6, 2, 3, 3), (2, 6, 3, 3))
+    )
+    w[1, 1, 0, 2], dy[0, 4, 2, 0] = np.inf, -np.inf
+    attrs = {"stride": [2, 2], "dilation": [1, 1], "low": [1, 1], "groups": 2}
+    tx, tw, tdy = map(torch.from_numpy, (x, w, dy))
+    around = torch.nn.functional.pad(tx, (1, 1, 1, 1))
+    grid = torch.zeros(2, 6, 7, 7, dtype=torch.float64)  # dy, and the zeros between and around
+    grid[:, :, 1:6:2, 1:6:2] = tdy
+    turned = tw.unflatten(0, (2, 3)).transpose(1, 2).flatten(0, 1).flip(2, 3)
+    expected = {
+        "convolution": ([x, w], torch.nn.functional.conv2d(around, tw, stride=2, groups=2)),
+        "convolution_input_grad": ([dy, w], torch.nn.functional.conv2d(grid, turned, groups=2)),
+        "convolution_weight_grad": ([x, dy], conv2d_weight(around, tw.shape, tdy, 2, groups=2)),
+    }
+    for op, (given, result) in expected.items():
+        spec = ("f64", tuple(result.shape))
+        numbers = attrs | {"size": list(result.shape[2:])}
+        with np.errstate(invalid="ignore"):
+            (never,), (always,) = (meaning(op, given, numbers, [spec], a) for a in (EXACT, Disturbed(0)))
+        nan = result.isnan().numpy()
+        assert np.isnan(never).sum() < nan.sum() < result.numel(), op
+        assert np.array_equal(np.isnan(always), nan), op
+        assert np.array_equal(never[~nan], result.numpy()[~nan]), op

@@ -60,7 +60,7 @@ run_tests() {
 
 # compute-sanitizer over the kernels, in parts side by side. A canary first: a sanitizer that does not find it is no proof.
 sanitize() {
-  local canary="$SITE/canary" parts=$GPUS n
+  local canary="$SITE/canary" parts=$((3 * GPUS)) n  # the host's work is the most of it
   local kernels=(python3 "$ROOT/tests/gpu/sanitized_kernels.py") steps=(python3 "$ROOT/tests/gpu/sanitized_steps.py")
   local generated=(python3 "$ROOT/tests/gpu/generated_kernels.py")
   nvcc -arch=native -lineinfo -o "$canary" "$ROOT/tests/gpu/canary.cu" || return
@@ -84,7 +84,13 @@ sanitize() {
 beside() {
   local n=${#BESIDE[@]}
   LOGS+=("$SITE/sanitize-$n.log")
-  (echo "== $*"; CUDA_VISIBLE_DEVICES=${DEVICES[n % GPUS]} clean "$@") >"${LOGS[n]}" 2>&1 &
+  {
+    local code=0 start=$SECONDS
+    echo "== $*"
+    CUDA_VISIBLE_DEVICES=${DEVICES[n % GPUS]} clean "$@" || code=$?
+    echo "after $((SECONDS - start)) s"
+    exit "$code"
+  } >"${LOGS[n]}" 2>&1 &
   BESIDE+=($!)
 }
 
@@ -94,7 +100,7 @@ all_clean() {
   for n in "${!BESIDE[@]}"; do
     if wait "${BESIDE[n]}"; then
       head -n 1 "${LOGS[n]}"
-      tail -n 2 "${LOGS[n]}"
+      tail -n 3 "${LOGS[n]}"
     else
       failed=1
       cat "${LOGS[n]}"

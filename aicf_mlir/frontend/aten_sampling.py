@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
-from aicf_mlir.frontend.aten_windows import each, images, of_ranks
+from aicf_mlir.frontend.aten_windows import each, images, largest_of_rows, of_ranks
 from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.ir.tensor_op import shape_of
@@ -232,11 +232,9 @@ def fractional_max_pool(rank: int) -> AtenRule:
         count, positions = math.prod(size), math.prod(kernel)
         index = emit.reshape(index, (n * c, count * positions))
         taken = emit.insert(nn.GatherOp(emit.reshape(x, (n * c, math.prod(spatial))), index, 1))
-        found = nn.MaxWithIndexOp(emit.reshape(taken, (n * c * count, positions)), 1, keepdim=True)
-        emit.insert_all(found)
-        index = emit.reshape(index, (n * c * count, positions))
-        index = emit.insert(nn.GatherOp(index, found.indices, 1))
-        return emit.reshape(found.values, shape), emit.reshape(index, shape)
+        found, place = largest_of_rows(call, emit.reshape(taken, (n * c * count, positions)))
+        index = emit.insert(nn.GatherOp(emit.reshape(index, (n * c * count, positions)), place, 1))
+        return emit.reshape(found, shape), emit.reshape(index, shape)
 
     return row
 

@@ -261,13 +261,29 @@ def adaptive_max_pool(rank: int) -> AtenRule:
         numbers, inside = (each.permute(order).reshape(math.prod(size), -1) for each in (numbers, inside))
         none = call.emit.constant(-math.inf, call.result_dtype)
         x = call.emit.insert(CLASSES["where"](call.materialize(inside), x, none))
-        found = nn.MaxWithIndexOp(x, 3, keepdim=True)
-        call.emit.insert_all(found)
+        found, index = largest_of_rows(call, x)
         wide = call.emit.broadcast(call.materialize(numbers), shape_of(x))
-        index = call.emit.insert(nn.GatherOp(wide, found.indices, 3))
-        return call.emit.reshape(found.values, shape), call.emit.reshape(index, shape)
+        index = call.emit.insert(nn.GatherOp(wide, index, 3))
+        return call.emit.reshape(found, shape), call.emit.reshape(index, shape)
 
     return row
+
+
+def largest_of_rows(call: Call, x: SSAValue) -> tuple[SSAValue, SSAValue]:
+    """Return the largest along the last dimension, which stays, and its index: of equal ones the first, of NaNs the last."""
+    dim = len(shape_of(x)) - 1
+    places = call.materialize(torch.arange(shape_of(x)[dim], device="cpu"))
+    none, first = (call.materialize(torch.tensor(number, device="cpu")) for number in (-1, 0))
+    is_nan = call.emit.insert(CLASSES["isnan"](x))
+    found = nn.MaxWithIndexOp(x, dim, keepdim=True)
+    last = nn.MaxWithIndexOp(call.emit.insert(CLASSES["where"](is_nan, places, none)), dim, keepdim=True)
+    for op in (found, last):
+        call.emit.insert_all(op)
+    has_nan = call.emit.insert(CLASSES["ge"](last.values, first))
+    index = call.emit.insert(CLASSES["where"](has_nan, last.values, found.indices))
+    is_it = call.emit.insert(CLASSES["eq"](places, index))
+    alone = call.emit.insert(CLASSES["where"](is_it, x, call.emit.constant(0.0, call.result_dtype)))
+    return call.emit.insert(nn.SumOp(alone, [dim], keepdim=True)), index
 
 
 def divides(size: Sequence[int], spatial: Sequence[int]) -> bool:

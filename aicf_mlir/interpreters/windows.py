@@ -90,7 +90,7 @@ def window_max(op: nn.WindowMaxOp, operands: Operands) -> Array:
 
 
 def window_index(op: nn.WindowIndexOp, operands: Operands) -> Array:
-    """Position after position, as torch does: the first that is the largest, but a NaN always."""
+    """Position after position, as torch does: the first that is the largest, and the last NaN."""
     x, largest = operands
     numbers = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
     values = taken(op, x, -math.inf)
@@ -99,7 +99,7 @@ def window_index(op: nn.WindowIndexOp, operands: Operands) -> Array:
     for position in np.ndindex(*op.windows.kernel):
         value, place = values[position], places[position]
         first = (value == largest) & (index == numbers.size)
-        index = np.where((first | np.isnan(value)) & (place >= 0), place, index)
+        index = np.where((first | (np.isnan(value) & np.isnan(largest))) & (place >= 0), place, index)
     return index
 
 

@@ -86,9 +86,10 @@ class WindowMaxOp(ExtremeOp, DifferentiableInterface):
 
 @irdl_op_definition
 class WindowIndexOp(ExtremeOp):
-    """The number, among the elements of its channel, of the first element of each window that is its `largest`; of the last NaN.
+    """The number, among the elements of its channel, of the first element of each window that is its `largest`.
 
-    `largest` is the nn.window_max of x. Where no element is equal to it, the number is that of all elements.
+    `largest` is the nn.window_max of x. Where it is a NaN, the last NaN of the window counts. If no element does, the number is
+    how many elements there are.
     """
 
     name = "nn.window_index"
@@ -127,12 +128,12 @@ class WindowIndexOp(ExtremeOp):
 
             def term(_: object, places: Sequence[Scalar], holds: Scalar | None) -> Scalar:
                 found, number = x.load(n, c, *places), self.flat(places, sizes)
-                hit = found.equal(largest) | found.is_nan()
+                hit = found.equal(largest) | (none & found.is_nan())
                 hit = hit if holds is None else hit & holds
                 return select(hit, select(none, -number, number), math.prod(sizes))
 
             first = self.reduced(x, sizes, term, SMALLEST)
-            return select(none, -first, first)
+            return select(first < 0, -first, first)
 
         return trace(self.compute_types, formula)
 

@@ -23,12 +23,12 @@ from train_step_checks import Torch, check_train_step
 
 from aicf_mlir.dialects import nn
 
-FOUND = (97122, 910080, 610500, 700632, 215, 265)
+FOUND = (97122, 910080, 610500, 700632, 215, 265, 30615)
 """
 Programs that found a fault: a launch skipped by a check, of whose two results one was no update in place; numbers of a param
 group of one parameter, which a result had replaced before another one read them; a state in
-float64 that `step.check` had changed; an optimizer's `max(1.0, …)` of a NaN; in the last two infinite factors meet the paddings
-of a convolution.
+float64 that `step.check` had changed; an optimizer's `max(1.0, …)` of a NaN; in two infinite factors meet the paddings
+of a convolution; an index of windows whose largest element is said to be a NaN, and is not.
 """
 
 

@@ -102,11 +102,13 @@ def of_sample(op: Any, sample: Any, dtype: torch.dtype) -> Iterator[Fault]:
         model = Applied(op, sample).of_type(dtype)
         with Draws() as draws:
             in_torch(model)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        traced = trace(model, loss, model.batch, optimizer=optimizer)
-    except (RuntimeError, ValueError, TypeError, IndexError, AicfError):
+    except (RuntimeError, ValueError, TypeError, IndexError):
         return
     if draws.seen:
+        return
+    try:
+        traced = trace(model, loss, model.batch, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    except AicfError:
         return
     module = run_pipeline(traced.module, "canonicalize,cse,dce,autodiff")
     for pattern, special in PATTERNS.items():

@@ -15,12 +15,35 @@ OF_OTHERS = (
 )
 INFINITE = "torch factors a matrix with an infinite pivot, here the factorization stops there"
 ATTENTION = "what a mask hides is left out here, where torch multiplies it by 0"
+PADDED = "what a padding of zeros meets is left out here, where some of torch's kernels multiply it by 0"
+RESIZED = "a resize is a product with a matrix here, where 0 · inf is a NaN; torch reads the neighbours alone"
+OF_GRIDS = "of a place that is a NaN torch makes a whole number, which its CPU kernels do in several ways"
+SCALED = "torch multiplies gradients that are 0 by the cotangent"
+NEGATIVE = "torch's gradient takes the absolute value to be above 0; ours is the derivative"
 
 OTHERWISE: Mapping[str, tuple[str, frozenset[str]]] = {
     **{
         f"nn.functional.{name}": (IN_LANES, frozenset({"nan"}))
         for name in ("celu", "elu", "selu", "hardshrink", "softshrink", "hardswish", "hardtanh", "relu6")
     },
+    **{f"nn.functional.conv_transpose{rank}d": (PADDED, frozenset({"nan", "inf"})) for rank in (1, 2, 3)},
+    **{
+        name: (RESIZED, frozenset({"nan", "inf", "cotangents", "of probabilities"}))
+        for name in (
+            "_upsample_bilinear2d_aa",
+            "nn.functional.interpolate",
+            "nn.functional.upsample_bilinear",
+        )
+    },
+    **{
+        name: (OF_GRIDS, frozenset({"nan", "inf"}))
+        for name in ("grid_sampler_2d", "grid_sampler_3d", "nn.functional.grid_sample")
+    },
+    **{
+        f"nn.functional.{name}_loss": (SCALED, frozenset({"cotangents", "of probabilities"}))
+        for name in ("multi_margin", "multilabel_margin")
+    },
+    "polar": (NEGATIVE, frozenset({"ties", "zeros", "nan", "inf", "far"})),
     "linalg.cholesky_ex": (INFINITE, frozenset({"inf"})),
     "logit": (IN_LANES, frozenset({"nan"})),
     "prod": (OF_OTHERS, frozenset({"nan", "inf", "cotangents"})),

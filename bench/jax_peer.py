@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from contender import Contender
 from torch import nn
@@ -32,9 +34,20 @@ def jax_peer(workload: Workload, batch: Batch, scanned: int = 1) -> Contender:
             return loss_of(forward(weights, x), t)
         return loss_of(forward(computed_in(weights), computed_in(x)).astype(jnp.float32), t)
 
-    def step(state, x, t):
+    x, t = jnp.asarray(batch["x"].numpy()), jnp.asarray(batch["t"].numpy())
+    weights = weights_of(workload.model())
+    run = adam_steps(lambda weights, batch: loss_at(weights, *batch), weights, (x, t), scanned, decay)
+    return Contender("JAX jit", run, stride=scanned)
+
+
+def adam_steps(loss_at, weights, batch, scanned: int = 1, decay: float = 0.0) -> Callable[[int], float]:
+    """Run so many steps of Adam, of a rate of 1e-3, on `loss_at(weights, batch)`: one a call, or `scanned` of them."""
+    import jax
+    import jax.numpy as jnp
+
+    def step(state, batch):
         weights, m, v, count = state
-        loss, g = jax.value_and_grad(loss_at)(weights, x, t)
+        loss, g = jax.value_and_grad(loss_at)(weights, batch)
         count = count + 1
         m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
         v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
@@ -44,25 +57,23 @@ def jax_peer(workload: Workload, batch: Batch, scanned: int = 1) -> Contender:
         )
         return (weights, m, v, count), loss
 
-    def steps(state, x, t):
-        state, losses = jax.lax.scan(lambda state, _: step(state, x, t), state, length=scanned)
+    def steps(state, batch):
+        state, losses = jax.lax.scan(lambda state, _: step(state, batch), state, length=scanned)
         return state, losses[-1]
 
     jitted = jax.jit(step if scanned == 1 else steps, donate_argnums=0)
-    weights = weights_of(workload.model())
     moments = [{name: jnp.zeros_like(value) for name, value in weights.items()} for _ in "mv"]
-    state = (weights, *moments, jnp.float32(0))
-    x, t = jnp.asarray(batch["x"].numpy()), jnp.asarray(batch["t"].numpy())
+    state = (jax.tree.map(jnp.copy, weights), *moments, jnp.float32(0))
 
     def run(n: int) -> float:
         nonlocal state
         loss = None
         for _ in range(n // scanned):
-            state, loss = jitted(state, x, t)
+            state, loss = jitted(state, batch)
         jax.block_until_ready(state)
         return float(loss)
 
-    return Contender("JAX jit", run, stride=scanned)
+    return run
 
 
 def weights_of(model: nn.Module) -> dict:

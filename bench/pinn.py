@@ -1,27 +1,34 @@
-"""A step of Burgers' equation by a physics-informed network under Adam: AICF's replay, and eager torch.
+"""A step of Burgers' equation by a physics-informed network under Adam, beside torch and JAX.
 
-`python bench/pinn.py [--device cuda]` prints microseconds a step, best of several runs in turn, and the launches of a step.
+`python bench/pinn.py [--device cuda]` prints microseconds a step, best of several runs in turn, the loss of the last one, and
+the launches of ours. JAX takes part where it is installed: a call for each step, and 100 steps in one `lax.scan`; its derivatives
+are those of a point, mapped over all. On a GPU torch's step is also replayed as a CUDA graph.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
+import math
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from contender import Contender, repeat, timed
+from jax_peer import adam_steps, weights_of
 from torch import nn
+from torch_peers import graph_of, step_of
 
 from aicf_mlir import compile_train_step, default_device
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from pinn_burgers import Batch, loss_of
+from pinn_burgers import VISCOSITY, Batch, slope
 
 SIZES = ((1024, 32, 4), (8192, 64, 5))
 """Points, width, layers."""
+STARTS = 256
+"""Points of the start, where the solution is known."""
+SCANNED = 100
 
 
 def network(width: int, layers: int) -> nn.Module:
@@ -31,49 +38,114 @@ def network(width: int, layers: int) -> nn.Module:
     return nn.Sequential(*parts, nn.Linear(width, 1))
 
 
-def best(runs: Sequence[Callable[[int], object]], seconds: float, device: str) -> list[float]:
-    """The least seconds of a step of each, in turn."""
-    least = [float("inf")] * len(runs)
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for number, run in enumerate(runs):
-            began = time.perf_counter()
-            run(10)
-            if device == "cuda":
-                torch.cuda.synchronize()
-            least[number] = min(least[number], (time.perf_counter() - began) / 10)
-    return least
+def points(count: int) -> Batch:
+    draw = torch.Generator().manual_seed(0)
+    x, t = 2 * torch.rand(2, count, 1, generator=draw) - 1, torch.rand(count, 1, generator=draw)
+    return {"x": x[0], "t": t, "start": x[1, :STARTS]}
+
+
+def loss_of(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """How far the equation and the start are missed."""
+    x, t, start = batch["x"].requires_grad_(), batch["t"].requires_grad_(), batch["start"]
+    u = model(torch.cat([x, t], 1))
+    u_x = slope(u, x)
+    residual = slope(u, t) + u * u_x - VISCOSITY * slope(u_x, x)
+    begun = model(torch.cat([start, torch.zeros_like(start)], 1)) + torch.sin(math.pi * start)
+    return residual.square().mean() + begun.square().mean()
+
+
+def of_torch(model: nn.Module, batch: Batch, device: str) -> Iterator[Contender]:
+    """Eager, and as a graph where there are graphs."""
+    on_gpu = device == "cuda"
+    adam = torch.optim.Adam(model.parameters(), fused=True, capturable=on_gpu)
+    step = step_of(
+        lambda given: loss_of(model, {k: v.detach() for k, v in given.items()}), batch, adam, adam.step
+    )
+    yield Contender("torch", lambda n: repeat(step, n))
+    if on_gpu:
+        replayed = graph_of(step, model, adam)
+        yield Contender("torch's graph", lambda n: repeat(replayed, n))
+
+
+def of_jax(model: nn.Module, batch: Batch) -> Iterator[Contender]:
+    """Each point by itself, as one writes it there."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    given = [jnp.asarray(batch[name].numpy())[:, 0] for name in ("x", "t", "start")]
+    weights = weights_of(model)
+    layers = len(weights) // 2
+
+    def u(w, x, t):
+        h = jnp.stack([x, t])
+        for i in range(layers):
+            h = h @ w[f"{2 * i}.weight"] + w[f"{2 * i}.bias"]
+            h = jnp.tanh(h) if i < layers - 1 else h
+        return h[0]
+
+    def residual(w, x, t):
+        u_x = jax.grad(u, 1)
+        u_xx = jax.grad(u_x, 1)
+        return jax.grad(u, 2)(w, x, t) + u(w, x, t) * u_x(w, x, t) - VISCOSITY * u_xx(w, x, t)
+
+    def loss(w, given):
+        x, t, start = given
+        missed = jax.vmap(residual, (None, 0, 0))(w, x, t)
+        begun = jax.vmap(u, (None, 0, None))(w, start, 0.0) + jnp.sin(math.pi * start)
+        return (missed**2).mean() + (begun**2).mean()
+
+    for scanned in (1, SCANNED):
+        yield Contender(
+            f"JAX{', scan' * (scanned > 1)}", adam_steps(loss, weights, given, scanned), stride=scanned
+        )
+
+
+def contenders(size: tuple[int, int, int], device: str) -> Iterator[Contender]:
+    count, width, layers = size
+    torch.manual_seed(0)
+    model = network(width, layers)
+    batch = points(count)
+    on_device = {name: tensor.to(device) for name, tensor in batch.items()}
+
+    def copy() -> nn.Module:
+        made = network(width, layers).to(device)
+        made.load_state_dict(model.state_dict())
+        return made
+
+    ours = copy()
+    adam = torch.optim.Adam(ours.parameters())
+    step = compile_train_step(ours, adam, loss_fn=loss_of, example=on_device, device=device)
+    step.warmup(on_device)
+    step.capture(on_device)
+    yield Contender(f"AICF, {len(step.planned_kernels())} launches", lambda n: float(step.replay(n)))
+    yield from of_torch(copy(), on_device, device)
+    try:
+        yield from of_jax(model, batch)
+    except ImportError:
+        print("JAX is not installed", file=sys.stderr)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default=default_device())
-    parser.add_argument("--seconds", type=float, default=10.0, help="for each size")
+    parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    for points, width, layers in SIZES:
-        torch.manual_seed(0)
-        ours = network(width, layers).to(options.device)
-        theirs = copy.deepcopy(ours)
-        x, t = torch.rand(2, points, 1, device=options.device)
-        batch: Batch = {"x": 2 * x - 1, "t": t}
-        step = compile_train_step(
-            ours, torch.optim.Adam(ours.parameters()), loss_fn=loss_of, example=batch, device=options.device
-        )
-        step.warmup(batch)
-        step.capture(batch)
-        adam = torch.optim.Adam(theirs.parameters())
-
-        def eager(n: int, model: nn.Module = theirs, adam: torch.optim.Adam = adam, b: Batch = batch) -> None:
-            for _ in range(n):
-                adam.zero_grad()
-                loss_of(model, {name: tensor.detach() for name, tensor in b.items()}).backward()
-                adam.step()
-
-        found = best([step.replay, eager], options.seconds, options.device)
-        print(
-            f"{points:5} points, {layers} layers of {width}: {len(step.planned_kernels())} launches,"
-            f" AICF {found[0] * 1e6:.0f}, torch {found[1] * 1e6:.0f} us"
-        )
+    for size in SIZES:
+        rows = [*contenders(size, options.device)]
+        losses = {row.name: row.run(SCANNED) for row in rows}
+        times: dict[str, list[float]] = {row.name: [] for row in rows}
+        counts = {
+            row.name: max(row.stride, int(2e5 / timed(row, row.stride) / row.stride) * row.stride)
+            for row in rows
+        }
+        for _ in range(options.rounds):
+            for row in rows:
+                times[row.name].append(timed(row, counts[row.name]))
+        print(f"{size[0]} points, {size[2]} layers of {size[1]}, {options.device}")
+        for name, each in times.items():
+            ratio = min(each) / min(times[rows[0].name])
+            print(f"  {name:22}{min(each):10.1f} us {ratio:6.2f}   loss after {SCANNED}: {losses[name]:.6f}")
 
 
 if __name__ == "__main__":

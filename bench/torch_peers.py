@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 from contender import Contender, repeat
-from torch import Tensor
+from torch import Tensor, nn
 from workloads import Batch, Workload, on_device
 
 Step = Callable[[], Tensor]
@@ -99,6 +99,11 @@ def graph_step(workload: Workload, batch: Batch, compiled: bool = False) -> Step
     if compiled:
         loss_of = torch.compile(loss_of, fullgraph=True)
     step = step_of(loss_of, on_device(batch, "cuda"), optimizer, optimizer.step)
+    return graph_of(step, model, optimizer)
+
+
+def graph_of(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
+    """A step in a CUDA graph, after some that warm it up; parameters and moments are what they were, the moments 0."""
     first = [parameter.detach().cpu() for parameter in model.parameters()]  # adds nothing to the peak
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -188,6 +188,7 @@ def _bind_group(
             count,
             {key: column[number] for key, column in columns.items()},
             beginning(name),
+            frozenset(key for key in slots if traced is not None and (name, key) not in traced.beginnings),
             {}
             if traced is None
             else {key: kind for (owner, key), kind in traced.numbers.items() if owner == name},

@@ -24,6 +24,7 @@ from aicf_mlir.host.interrupts import held
 from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 from aicf_mlir.runtime.group_numbers import GroupNumbers
 from aicf_mlir.runtime.release import lies_in
+from aicf_mlir.runtime.state_checks import check_complete, check_count, check_numbers, check_same
 from aicf_mlir.runtime.store import Store, place
 from aicf_mlir.runtime.tensors import exact
 from aicf_mlir.runtime.watched import Watched
@@ -65,6 +66,8 @@ class BoundParameter:
     """Further numbers of its state, in the form of `count`."""
     beginning: Beginning
     """The content of a state before the first step, by its key."""
+    needed: Collection[str]
+    """The states that only the optimizer can begin, by a step of its own."""
     numbers: Mapping[str, type[int | float]]
     """The states that the optimizer itself keeps as Python numbers."""
 
@@ -139,17 +142,17 @@ class OptimizerState:
         """Take the content of `optimizer.state`. Raises BindError if a parameter's state is wrong or incomplete."""
         state = self._optimizer.state
         for bound, counted in self._bound:
-            _check_complete(bound, counted, state.get(bound.parameter) or {})
+            check_complete(bound, counted, state.get(bound.parameter) or {})
             if bound.group.keys:
                 bound.group.check()
             saved = self._saved(bound)
             for key in bound.slots:
                 value = saved.get(key)
                 if value is not None:
-                    _check_same(bound.name, key, value, self._fresh(bound, key))
+                    check_same(bound.name, key, value, self._fresh(bound, key))
             if counted and STEP in saved:
-                _check_count(bound.name, saved[STEP])
-                _check_numbers(bound, saved)
+                check_count(bound.name, saved[STEP])
+                check_numbers(bound, saved)
         self._check_apart()
         for bound, counted in self._bound:
             self._adopt(bound, counted, state.get(bound.parameter) or {})
@@ -346,55 +349,3 @@ class OptimizerStates:
         """Stop following the optimizers."""
         for state in self._states:
             state.close(arenas)
-
-
-def _check_complete(bound: BoundParameter, counted: bool, saved: Mapping[str, Any]) -> None:
-    """Check that all entries of a parameter are there, or none: a step makes them together, and torch's raises KeyError
-    without one.
-
-    For an optimizer that counts in its state any entry is state; for others, such as SGD, only entries known by name
-    are.
-    """
-    keys = bound.own
-    if counted and bound.count is not None:
-        keys = [STEP, *bound.vectors, *keys]
-    missing = [key for key in keys if saved.get(key) is None]
-    if missing and (len(missing) < len(keys) or (counted and saved)):
-        raise BindError(
-            f"optimizer state {', '.join(map(repr, missing))} of parameter {bound.name!r} is missing;"
-            " load a state_dict with it, or remove all state of the parameter, which then begins anew"
-        )
-
-
-def _check_count(name: str, value: Any) -> None:
-    count = value if isinstance(value, (int, float)) else None
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        count = float(value)
-    if count is None or not count >= 0:
-        raise BindError(
-            f"optimizer state {STEP!r} of parameter {name!r}: expected a number of steps, got {value!r}"
-        )
-
-
-def _check_numbers(bound: BoundParameter, saved: Mapping[str, Any]) -> None:
-    """Check that the numbers other than the count are numbers."""
-    for key in bound.vectors:
-        value = saved[key]
-        if not (isinstance(value, (int, float)) or _is_number(value)):
-            raise BindError(
-                f"optimizer state {key!r} of parameter {bound.name!r}: expected a number, got {value!r}"
-            )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.numel() == 1
-
-
-def _check_same(name: str, key: str, value: Any, target: torch.Tensor) -> None:
-    if isinstance(value, (int, float)) and not target.dim():
-        return
-    if not isinstance(value, torch.Tensor) or value.shape != target.shape:
-        got = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
-        raise BindError(
-            f"optimizer state {key!r} of parameter {name!r}: expected a tensor of shape {tuple(target.shape)}, got {got}"
-        )

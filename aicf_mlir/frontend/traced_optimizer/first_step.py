@@ -1,8 +1,9 @@
-"""The first step of an optimizer compared with a later one: they must be the same function, which shows how each state
+"""The first step of an optimizer compared with a later one: where they are the same function, this shows how each state
 begins.
 
 The first step makes its states, and the later one is given them. So both graphs are walked from their results at once.
-Each state of the later one stands for the value that the first one has in that place.
+Each state of the later one stands for the value that the first one has in that place. An optimizer of which this does not
+tell must have taken its first step.
 """
 
 from __future__ import annotations
@@ -58,12 +59,14 @@ class GraphComparison:
     """The value of the first step in the place of each input of the later step."""
     numbers: dict[Node, Number] = field(default_factory=dict[Node, Number])
     """The numbers of states that are Python numbers."""
+    unknown: dict[StateKey, Exception] = field(default_factory=dict[StateKey, Exception])
+    """The states of which the steps do not tell how they begin, and why."""
     _computed: list[tuple[Any, Node]] = field(default_factory=list[tuple[Any, Node]])
     """Numbers of the first step, and the nodes of the later one that must be equal to them."""
 
     def run(self) -> dict[StateKey, Initial]:
-        """Return the beginning of each state. Raises TraceError if the steps differ, or if a state begins with data of
-        the batch.
+        """Return the beginning of each state that the steps tell of: of none if they differ. Raises TraceError if they do not
+        keep the same states.
         """
         count = self.later.module.count
         inputs, others = self.later.inputs, self.first.inputs
@@ -76,8 +79,11 @@ class GraphComparison:
             self._compare_results()
         except Different as different:
             where = self.later.location(different.node) if different.node is not None else self.later.fallback
-            raise self._error("its first step does something else than the next ones", where) from None
-        return {key: self._initial(node, key) for node, key in self._states.items()}
+            error = self._error("its first step does something else than the next ones", where)
+            self.unknown = dict.fromkeys(self.keys, error)
+            return {}
+        found = {key: self._initial(node, key) for node, key in self._states.items()}
+        return {key: initial for key, initial in found.items() if initial is not None}
 
     def number_types(self) -> dict[StateKey, type[Number]]:
         """Return the types that states which are Python numbers have after the first step."""
@@ -89,7 +95,8 @@ class GraphComparison:
     def _error(self, what: str, where: Any) -> Exception:
         title = type(self.later.module.optimizer).__name__
         return trace_error(
-            f"{title}.step cannot be compiled: {what}; begin with states that make them the same, as zeros",
+            f"{title}.step cannot be compiled: {what}; begin with states that make them the same, as zeros, or take a step of"
+            f" {title} before it is compiled",
             where,
         )
 
@@ -121,7 +128,7 @@ class GraphComparison:
         first, later = self._results(self.first), self._results(self.later)
         literals = self.first.module.record.literals
         if {*first, *literals} != {*later, *self.later.module.record.literals}:
-            raise Different(None)
+            raise self._error("its first step keeps other states than the next ones", self.later.fallback)
         for key, node in later.items():
             pairs.append((literals[key] if key in literals else first[key], node))
         seen: set[tuple[int, int]] = set()
@@ -226,7 +233,7 @@ class GraphComparison:
             values[each] = target(*args, **kwargs)
         return values[node].detach().clone()
 
-    def _initial(self, node: Node, key: StateKey) -> Initial:
+    def _initial(self, node: Node, key: StateKey) -> Initial | None:
         if key in self.given:  # the group has it
             return lambda _: torch.tensor(0.0, dtype=torch.float64, device="cpu")
         if node in self.numbers:
@@ -235,15 +242,16 @@ class GraphComparison:
         if node not in self.beginnings:  # nothing reads it, so it keeps its value
             first = self._results(self.first)
             if key not in first:
-                raise self._error(f"nothing says how its state {key[1]!r} begins", self.later.fallback)
+                what = f"nothing says how its state {key[1]!r} begins"
+                self.unknown[key] = self._error(what, self.later.fallback)
+                return None
             self.beginnings[node] = first[key]
         beginning, inputs = self.beginnings[node], self.first.inputs[: self.first.module.count]
         needed = {each for each in ancestors(beginning) if each.op == "placeholder"}
         if needed & set(self.first.inputs[self.first.module.count :]):
-            raise self._error(
-                f"its state {key[1]!r} begins with a gradient or a hyperparameter",
-                self.later.location(beginning),
-            )
+            what = f"its state {key[1]!r} begins with a gradient or a hyperparameter"
+            self.unknown[key] = self._error(what, self.later.location(beginning))
+            return None
         return lambda params: self._evaluated(beginning, dict(zip(inputs, params, strict=True)))
 
 

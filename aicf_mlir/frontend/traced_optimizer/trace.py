@@ -1,7 +1,8 @@
 """The trace of a user's optimizer to a function of the nn dialect: it is traced twice, from no state and from the state
 that it makes.
 
-Both steps must be one function, except for the state; then it is every step. Numbers that the step reads from the param
+Both steps must be one function, except for the state; then it is every step. Otherwise the optimizer must have taken its first
+step, and the later one is every step from then on. Numbers that the step reads from the param
 groups become host scalars, comparisons with them become conditions, and the state is bound like torch's own.
 """
 
@@ -48,7 +49,7 @@ class OptimizerTrace:
     """The number of its first param group among all groups of the step."""
     parameters: list[torch.Tensor]
     beginnings: Mapping[tuple[str, str], tuple[Initial, Sequence[torch.Tensor]]]
-    """The beginning of each state as a function of parameters, by parameter and key."""
+    """The beginning of each state as a function of parameters, by parameter and key; none if only the optimizer can make it."""
     numbers: Mapping[tuple[str, str], type[Number]]
     """The states that are Python numbers for the optimizer."""
     conditions: Sequence[Condition]
@@ -160,9 +161,12 @@ def trace_optimizer(
         first, later, keys, given, [float(v) for each in settings for v in each.values.values()]
     )
     beginnings = comparison.run()
+    for (index, key), error in comparison.unknown.items():
+        if not _is_there(optimizer, group_of[index], params[index], key):
+            raise error
 
     located = dict(zip(_slots(settings), _numbers_read(later, len(keys)), strict=True))
-    arguments = _arguments(params, names, states, beginnings, settings, members)
+    arguments = _arguments(params, names, states, beginnings, tensors, settings, members)
     rules = [
         (
             TracedRule.with_settings(_settings(each, located)),
@@ -185,7 +189,7 @@ def trace_optimizer(
         optimizer,
         first_group,
         params,
-        {(names[params[i]], key): (beginnings[i, key], params) for i, key in keys},
+        {(names[params[i]], key): (initial, params) for (i, key), initial in beginnings.items()},
         {(names[params[i]], key): kind for (i, key), kind in types.items()},
         [
             *later.module.record.conditions,
@@ -248,6 +252,13 @@ def _export(
     return export_step(OptimizerModule(optimizer, members, settings, states, absent), tensors, fallback)
 
 
+def _is_there(optimizer: torch.optim.Optimizer, group: int, parameter: torch.Tensor, name: str) -> bool:
+    """Return whether the optimizer has this state."""
+    if key := group_key(name):
+        return key in optimizer.param_groups[group]
+    return name in (optimizer.state.get(parameter) or {})
+
+
 def _slots(settings: Sequence[GroupSettings]) -> list[str]:
     return [name for each in settings for name in each.slots]
 
@@ -278,6 +289,7 @@ def _arguments(
     names: Mapping[torch.Tensor, str],
     states: Sequence[tuple[StateKey, bool]],
     beginnings: Mapping[StateKey, Initial],
+    made: Sequence[torch.Tensor],
     settings: Sequence[GroupSettings],
     members: Sequence[Sequence[int]],
 ) -> list[Argument]:
@@ -288,8 +300,8 @@ def _arguments(
         for role in ("param", "input")
         for p in params
     ]
-    for (index, key), _ in states:
-        begins = beginnings[index, key](zeros)
+    for ((index, key), _), after in zip(states, made, strict=True):
+        begins = beginnings[index, key](zeros) if (index, key) in beginnings else after
         slot = OptimizerSlot(group_of[index], key, names[params[index]])
         arguments.append(Argument(Label(*slot.key), tuple(begins.shape), begins.dtype))
     return arguments + [Argument(Label("host_scalar", name), (), torch.float64) for name in _slots(settings)]

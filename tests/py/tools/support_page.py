@@ -69,14 +69,18 @@ Param groups may differ in all of these. `foreach`, `fused` and `capturable` cha
 are not supported.
 
 Any other optimizer whose `step` is tensor code, in a library or of your own, is traced as it is written: {traced_optimizers}. Its
-numbers may change between two steps too. A decision that it bases on them is compiled in, and refused when it would be different.
+numbers may change between two steps too. A decision that it bases on them is compiled in, and refused when it would be different;
+one by a number that it counts itself, as its steps, is taken in each step.
+
+An optimizer whose first step differs from the later ones, or begins a state with a gradient, takes that step in torch: call
+`backward()` and `optimizer.step()` once, then compile.
 
 These are refused: {refused_optimizers}. So is an optimizer that does one of the following:
 
 - it takes a closure
-- it decides by the number of steps
-- it keeps its count in a param group or in itself
-- its first step differs from the later ones
+- it decides by the value of a tensor
+- it keeps its count in an attribute of its own
+- it keeps text, lists or objects
 - it draws random numbers
 
 ## What can I write instead?

@@ -42,6 +42,7 @@ _python: Any = operator
 SCALARS: dict[Any, str] = {
     **{getattr(_python, name): name for name in ("add", "sub", "mul", "pow", "neg", "abs")},
     _python.truediv: "div",
+    _python.mod: "remainder",
 }
 """The Python operations on numbers, by the op of the nn dialect that does the same with 0-d tensors of f64."""
 

@@ -61,6 +61,38 @@ def test_rectified_adam(device: str) -> None:
             pair.set(*change)
 
 
+class Lookahead(Written):
+    """arXiv:1907.08610: slow weights that follow each third step."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p, grad, state, group in self.entries():
+            if not state:
+                state["step"], state["slow"] = 0, p.clone()
+            state["step"] += 1
+            p.sub_(grad, alpha=group["lr"])
+            if state["step"] % group["every"] == 0:
+                state["slow"].lerp_(p, 0.5)
+                p.copy_(state["slow"])
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 5])
+def test_each_so_many_steps(every: int, device: str) -> None:
+    """And of another number of them from some step on."""
+    pair = Pair(lambda groups: Lookahead(groups, lr=0.1, every=every), device, double=True, one_layer=True)
+    (batch,) = batches(device, 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device=device)
+    step.train_step(batch)
+    pair.in_torch(batch)
+    assert step.capture(batch, verify="bitwise").equal
+    for count in (4, 7):
+        step.replay(count)
+        for _ in range(count):
+            pair.in_torch(batch)
+        pair.assert_equal(1e-10)
+        pair.set("every", every + 1)
+
+
 class Rectified(Written):
     """Trains after two steps; the bias corrections are of the past."""
 

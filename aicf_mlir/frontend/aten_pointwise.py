@@ -42,6 +42,8 @@ def pointwise(name: str, *arguments: str, **parameters: str | float) -> AtenRule
         for parameter in ROWS[name].parameters:
             source = parameters.get(parameter, parameter)
             value = call.arguments.get(source) if isinstance(source, str) else source
+            if isinstance(value, SSAValue):
+                raise Refused(f"{name} with a {parameter} that may change from step to step")
             if value is not None:
                 given[parameter] = value if isinstance(value, str) else float(value)
         return applied(call, name, [call[each] for each in names], **given)

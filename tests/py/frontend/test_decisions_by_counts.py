@@ -61,6 +61,30 @@ def test_rectified_adam(device: str) -> None:
             pair.set(*change)
 
 
+class Calibrated(Written):
+    """arXiv:1908.00700: the root of the second moment through a softplus, whose sharpness is a hyperparameter."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p, grad, state, group in self.entries():
+            if not state:
+                state["square"] = torch.zeros_like(p)
+            state["square"].lerp_(grad * grad, 0.1)
+            root = torch.nn.functional.softplus(state["square"].sqrt(), beta=group["smooth"])
+            p.addcdiv_(grad, root, value=-group["lr"])
+
+
+def test_a_parameter_of_an_op_that_changes(device: str) -> None:
+    pair = Pair(lambda groups: Calibrated(groups, lr=0.01, smooth=50.0), device, double=True, one_layer=True)
+    (batch,) = batches(device, 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device=device)
+    for smooth in (50.0, 20.0, 30.0):
+        pair.set("smooth", smooth)
+        step.train_step(batch)
+        pair.in_torch(batch)
+    pair.assert_equal(1e-10)
+
+
 class Lookahead(Written):
     """arXiv:1907.08610: slow weights that follow each third step."""
 

@@ -126,6 +126,19 @@ class LiveNumber(torch.SymFloat):
     def __rtruediv__(self, other: Any) -> Any:
         return self.computed("__rfloat_truediv__", swapped(_python.truediv), other)
 
+    def __mod__(self, other: Any) -> Any:
+        return _torch.SymFloat.__mod__(self, _divisor(other))
+
+    def __rmod__(self, other: Any) -> Any:
+        return _torch.SymFloat.__rmod__(_divisor(self), other)
+
+
+def _divisor(number: Any) -> Any:
+    """Return the number, which must not become 0: Python raises then, and a kernel does not."""
+    if isinstance(number, LiveNumber) and not number.found(bool):
+        raise ZeroDivisionError("modulo by zero")
+    return number
+
 
 def expression_of(part: Any) -> Expression:
     """Return the expression of a number in terms of the numbers of the groups."""

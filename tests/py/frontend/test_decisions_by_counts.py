@@ -14,7 +14,7 @@ from written_optimizers import Written
 from written_pair import Pair, batches
 
 from aicf_mlir import compile_train_step
-from aicf_mlir.errors import TraceError
+from aicf_mlir.errors import GuardError, TraceError
 
 
 class RectifiedAdam(Written):
@@ -115,6 +115,24 @@ def test_each_so_many_steps(every: int, device: str) -> None:
             pair.in_torch(batch)
         pair.assert_equal(1e-10)
         pair.set("every", every + 1)
+
+
+def test_a_remainder_by_0_is_an_error() -> None:
+    """As in Python; before a step, and when it is compiled."""
+    pair = Pair(lambda groups: Lookahead(groups, lr=0.1, every=2), "cpu", double=True, one_layer=True)
+    (batch,) = batches("cpu", 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device="cpu")
+    step.train_step(batch)
+    pair.in_torch(batch)
+    pair.set("every", 0)
+    with pytest.raises(GuardError, match=r"Lookahead\.step decides .* call recompile"):
+        step.train_step(batch)
+    with pytest.raises(TraceError, match="modulo by zero"):
+        step.recompile()
+    pair.set("every", 2)
+    step.train_step(batch)
+    pair.in_torch(batch)
+    pair.assert_equal(1e-10)
 
 
 class Rectified(Written):

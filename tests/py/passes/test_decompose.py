@@ -17,7 +17,7 @@ from xdsl.ir import Block, Region, SSAValue
 from xdsl.irdl import irdl_op_definition
 from xdsl.utils.exceptions import PassFailedException
 
-from aicf_mlir import compile_train_step
+from aicf_mlir import compile_eval_step, compile_train_step
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.common import UnaryOp
 from aicf_mlir.ir.interfaces import DecomposableInterface
@@ -101,3 +101,26 @@ def test_variance_beside_torch(device: str) -> None:
         torch.testing.assert_close(step.train_step(batch), expected.detach())
     for key, tensor in theirs.state_dict().items():
         torch.testing.assert_close(ours.state_dict()[key], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_statistics_of_values_far_from_zero(device: str) -> None:
+    """The mean is the nearest number or the next, the variance has the digits of the terms, also at the edges of f32."""
+    torch.manual_seed(0)
+    x = 1000 + torch.randn(4000, 6) * torch.tensor([10, 1, 0.1, 0.01, 0, 0])
+    x[:, 4] = 0.1
+    x[3, 5] = float("inf")
+
+    def statistics(model: torch_nn.Module, batch: Any) -> Any:
+        x = model(batch["x"])
+        return x.sum(), dict(zip("vm", torch.var_mean(x, 0, correction=0), strict=True))
+
+    step = compile_eval_step(
+        torch_nn.Identity(), loss_fn=statistics, example={"x": x.to(device)}, device=device
+    )
+    step.eval_step({"x": x.to(device)})
+    variance, mean = (value.cpu().double() for value in step.outputs.values())
+    expected = x.double().var(0, correction=0)
+    assert torch.equal(variance[4:].isnan(), torch.tensor([False, True]))
+    assert variance[4] == 0
+    torch.testing.assert_close(variance[:4], expected[:4], rtol=2e-6, atol=0)
+    torch.testing.assert_close(mean, x.double().mean(0), rtol=1.2e-7, atol=0)

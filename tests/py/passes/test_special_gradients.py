@@ -100,13 +100,9 @@ OTHERWISE: Mapping[str, str] = {
 }
 """Where one gives an infinity and the other a NaN, and why."""
 
-ALONG_A_ROW = "nn.scan-logaddexp"
 
-
-def known_along_a_row(place: Place, ours: Array, theirs: Array) -> Array:
-    """Where a gradient of `ALONG_A_ROW` must be torch's.
-
-    Torch takes it by logarithms of the cotangent, here it is a running sum of quotients. So an infinite operand makes some
+def known_of_logarithms(place: Place, ours: Array, theirs: Array) -> Array:
+    """Torch takes it by logarithms of the cotangent, here it is a running sum of quotients. So an infinite operand makes some
     more NaN in torch, and a cotangent that is NaN some more here.
     """
     _, of_cotangent, number = place
@@ -117,14 +113,24 @@ def known_along_a_row(place: Place, ours: Array, theirs: Array) -> Array:
     return np.full(ours.shape, True)
 
 
+def known_of_products(place: Place, ours: Array, theirs: Array) -> Array:
+    """Torch divides the running product by each element, here the others are multiplied: NaN over NaN, infinity over infinity."""
+    _, of_cotangent, number = place
+    return np.full(ours.shape, True) if of_cotangent or number == 0 else ~np.isnan(theirs)
+
+
+ALONG_A_ROW = {"nn.scan-logaddexp": known_of_logarithms, "nn.scan-prod": known_of_products}
+"""Where gradients along a row must be torch's, and why not everywhere."""
+
+
 @sweep(OTHERS)
 def test_reductions_and_others(sample: Sample) -> None:
     wrong: list[str] = []
     for place, what, ours, theirs in at_special_places(sample):
         known = np.full(ours.shape, True)
-        is_along = f"{sample.op_type().name}-{sample.name}".startswith(ALONG_A_ROW)
-        if is_along and what == "gradient 0":
-            known = known_along_a_row(place, ours, theirs)
+        for name, known_along in ALONG_A_ROW.items():
+            if f"{sample.op_type().name}-{sample.name}".startswith(name) and what == "gradient 0":
+                known = known_along(place, ours, theirs)
         if f"{sample.op_type().name} {what}" in OTHERWISE:
             known = np.isfinite(ours) | np.isfinite(theirs)
         if fault := difference(ours, theirs, known, []):

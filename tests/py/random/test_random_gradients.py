@@ -1,6 +1,6 @@
 """Random losses that take gradients of gradients of random functions, judged by torch in float64.
 
-A campaign has 1,000 of them, and 200 of vmap: `pytest --campaign tests/py/random/test_random_gradients.py`.
+A campaign has 1,000 of them on each device, and 200 of vmap: `pytest --campaign tests/py/random/test_random_gradients.py`.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def of_torch(model: Drawn, loss: Loss, batch: Batch) -> tuple[list[Tensor], list
     return trained(model.by_parts(), loss, batch), trained(nudged, loss, batch)
 
 
-def assert_judged(model: Drawn, loss: Loss, torchs: Loss, batch: Batch) -> None:
-    """Losses and parameters are torch's, up to what that change makes of them.
+def assert_judged(model: Drawn, loss: Loss, torchs: Loss, batch: Batch, device: str = "cpu") -> None:
+    """On the device, losses and parameters are torch's, up to what that change makes of them.
 
     Torch has no derivative forwards of a function with its own backward: such a loss may be refused here too.
     """
@@ -134,13 +134,15 @@ def assert_judged(model: Drawn, loss: Loss, torchs: Loss, batch: Batch) -> None:
         if not (model.is_bent and "must implement" in str(error)):
             raise
         with suppress(TraceError):
-            compiled(model, loss, batch)
+            compiled(model, loss, batch, device)
         return
     if not all(torch.isfinite(each).all() for each in wanted):
         return
-    step = compiled(model, loss, batch)
-    losses = torch.stack([step.train_step(dict(batch)).clone() for _ in range(STEPS)])
-    got = [losses, *(each.detach() for each in model.parameters())]
+    model.to(device)
+    given = {name: tensor.to(device) for name, tensor in batch.items()}
+    step = compiled(model, loss, given, device)
+    losses = torch.stack([step.train_step(given).clone() for _ in range(STEPS)])
+    got = [each.detach().cpu() for each in (losses, *model.parameters())]
     for number, (own, theirs, other) in enumerate(zip(got, wanted, moved, strict=True)):
         rounding = (theirs - other).abs().max().item() / (theirs.abs().max().item() + 1e-6)
         assert_near(
@@ -154,10 +156,12 @@ def drawn(seed: int) -> tuple[random.Random, Drawn]:
     return draw, Drawn(draw).double()
 
 
-def test_random_gradients_are_those_of_torch(gradient_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_gradients_are_those_of_torch(
+    gradient_seed: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rows of a Jacobian are taken together in every second program."""
     monkeypatch.setattr(gradient_rows, "FEW", 16 * (gradient_seed % 2))
     draw, model = drawn(gradient_seed)
     loss = drawn_loss(draw, model)
     batch = {name: torch.randn(ROWS, WIDTH, dtype=torch.float64) for name in ("x", "t")}
-    assert_judged(model, loss, loss, batch)
+    assert_judged(model, loss, loss, batch, device)

@@ -15,10 +15,12 @@ Loss = Callable[[Any, Any], torch.Tensor]
 STEPS = 5
 
 
-def compiled(model: torch.nn.Module, loss: Loss, batch: Mapping[str, torch.Tensor]) -> CompiledTrainStep:
+def compiled(
+    model: torch.nn.Module, loss: Loss, batch: Mapping[str, torch.Tensor], device: str = "cpu"
+) -> CompiledTrainStep:
     """A step with plain gradient descent: what is compared are the gradients, not what an optimizer makes of noise."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    return compile_train_step(model, optimizer, loss_fn=loss, example=dict(batch), device="cpu")
+    return compile_train_step(model, optimizer, loss_fn=loss, example=dict(batch), device=device)
 
 
 def losses_of_torch(

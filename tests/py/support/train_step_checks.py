@@ -300,7 +300,7 @@ def _train(
         found = {"loss": loss, **held_values(model, optimizer), **mirror.read()}
         if case.evaluates:
             with torch.no_grad(), case.options.autocast(device):
-                answer = case.loss(model, case.nested(to_device(to_dtype(case.steps[0][0], dtype), device)))
+                answer = loss_fn(model, case.nested(to_device(to_dtype(case.steps[0][0], dtype), device)))
             found["evaluation"] = answer[0] if case.loss.tells else answer
         after.append({name: value.cpu() for name, value in found.items()})
     return after

@@ -24,6 +24,11 @@ PLACES = torch.tensor([[3, 1, 4, 1, 5, 0], [2, 2, 0, 5, 3, 1], [0, 1, 2, 3, 4, 5
 """Where gathers read and scatters write, twice at some."""
 
 
+def places(x: Tensor) -> Tensor:
+    """`PLACES` beside x."""
+    return PLACES.to(x.device)
+
+
 class Bent(torch.autograd.Function):
     """Its gradient is not the derivative, and reads operand and result."""
 
@@ -138,15 +143,15 @@ UNARY: list[Function] = [
     # choices of elements
     lambda x: torch.where(x > 0, x, x.exp() - 1),
     lambda x: x.clamp(-0.5, 0.8) * x,
-    lambda x: x.masked_fill(PLACES > 3, 0.5) * x.relu(),
+    lambda x: x.masked_fill(places(x) > 3, 0.5) * x.relu(),
     lambda x: x.sort(-1).values,
     lambda x: x.topk(3, dim=-1).values.repeat(1, 2),
     lambda x: x.gather(1, x.detach().argsort(-1).roll(1, -1)),
-    lambda x: x.gather(1, PLACES),
+    lambda x: x.gather(1, places(x)),
     lambda x: x[[3, 0, 0, 2]] * x,
-    lambda x: torch.zeros_like(x).scatter_add(1, PLACES, x.square()),
-    lambda x: x.index_add(0, PLACES[0, :3] % ROWS, x[1:].sin(), alpha=0.5),
-    lambda x: torch.zeros_like(x).index_put((PLACES % ROWS, PLACES), x.cos(), accumulate=True),
+    lambda x: torch.zeros_like(x).scatter_add(1, places(x), x.square()),
+    lambda x: x.index_add(0, places(x)[0, :3] % ROWS, x[1:].sin(), alpha=0.5),
+    lambda x: torch.zeros_like(x).index_put((places(x) % ROWS, places(x)), x.cos(), accumulate=True),
     # windows
     lambda x: F.max_pool1d(x[None], 3, 1, 1)[0],
     lambda x: F.max_pool2d(x[None, None], 3, 1, 1)[0, 0],
@@ -172,7 +177,7 @@ BINARY: list[Function] = [
     cosine,
     lambda x, y: F.smooth_l1_loss(x, y, reduction="none"),
     lambda x, y: torch.where(x > y, x * y, x - y),
-    lambda x, y: torch.scatter(x, 0, PLACES.argsort(0), y),
+    lambda x, y: torch.scatter(x, 0, places(x).argsort(0), y),
     attention,
 ]
 BY_PARTS[attention] = attention_by_parts

@@ -72,7 +72,10 @@ class Clustering:
         for member in self.loops.values():
             self.place(member)
         for cluster in list(self.clusters):
-            if (lighter := recomputed(cluster, self.loops)) is not None:
+            lighter = recomputed(cluster, self.loops)
+            if lighter is not None and all(
+                self.made_before(root, lighter) for root, _ in operands_of(lighter)
+            ):
                 self.clusters.remove(cluster)
                 self.take(lighter)
         return self.clusters

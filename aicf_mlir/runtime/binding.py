@@ -14,7 +14,7 @@ from aicf_mlir.dialects.optimizer_groups import ParamGroup
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.traced_optimizer import OptimizerTrace
-from aicf_mlir.ir.signature import literal_names
+from aicf_mlir.ir.signature import ArgumentIndex, argument_labels, literal_names, result_labels, steps
 from aicf_mlir.optimizers.slots import STEP
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.group_numbers import GroupNumbers
@@ -31,7 +31,7 @@ from aicf_mlir.runtime.optimizer_state import (
 from aicf_mlir.runtime.plan_file import PlanFile
 from aicf_mlir.runtime.program import Program
 from aicf_mlir.runtime.step_numbers import StepNumber
-from aicf_mlir.runtime.store import Store
+from aicf_mlir.runtime.store import Store, is_on
 from aicf_mlir.stages import Snapshots
 
 
@@ -87,6 +87,7 @@ def bind_step(
     literals = [literals_of(*each) for each in zip(traces, traced_modules, strict=True)]
     for traced, own in zip(traces, literals, strict=True):
         expect_same_tensors(traces[0], traced, own)
+    expect_here(traces[0], traced_modules[0], literals[0], device)
     store = Store(programs[0], str(device), {**trained, **frozen}, shared, literals[0])
     with store.session:
         may_be_refused = locked or plan_file is not None
@@ -147,6 +148,23 @@ def bind_step(
 def literals_of(traced: Traced, module: ModuleOp) -> dict[str, torch.Tensor]:
     """Return the tensors of literals of a trace, by name; `module` is the front end's."""
     return {name: traced.buffers[name] for name in literal_names(module.ops)}
+
+
+def expect_here(traced: Traced, module: ModuleOp, literals: Collection[str], device: torch.device) -> None:
+    """Raise BindError for a tensor on another device that the step trains or updates; one that it only reads may lie there."""
+    written = {("param", name) for name in traced.parameters}
+    for function in steps(module):
+        labels = argument_labels(function)
+        index = ArgumentIndex(labels)
+        updates = [label for label in result_labels(function) if label.role == "update"]
+        written |= {(labels[at].role, labels[at].name) for label in updates for at in index.updated_by(label)}
+    held = {"param": traced.parameters, "buffer": traced.buffers}
+    for role, name in sorted(written):
+        tensor = held.get(role, {}).get(name)
+        if tensor is not None and name not in literals and not is_on(tensor, str(device)):
+            raise BindError(
+                f"{name!r} is on {tensor.device}, and the step on {device} changes it; move it to {device}, then compile"
+            )
 
 
 def expect_same_tensors(first: Traced, traced: Traced, literals: Collection[str]) -> None:

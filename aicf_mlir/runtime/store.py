@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import torch
 
@@ -20,6 +21,9 @@ from aicf_mlir.runtime.placement import Key, shared_slots
 from aicf_mlir.runtime.program import Program, Slot
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, view
 from aicf_mlir.runtime.watched import HOOKS, Watched
+
+VERSION = attrgetter("_version")
+"""How often a tensor has been written in place."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Store(NotCopied):
 
     With `adopt` the user's parameters and buffers become views of their slots, so torch sees each update at once. A
     tensor that another compiled step has already bound stays in place, and both steps use that memory, one call at a
-    time.
+    time. A tensor on another device, as a mask on the host that the forward moves, stays there: its slot is a copy, made
+    again at the next call when torch has written the tensor.
     """
 
     def __init__(
@@ -58,6 +63,12 @@ class Store(NotCopied):
         used = {key: tensor for key, tensor in tensors.items() if key in self.planned}
         for key, tensor in used.items():
             _check(key[1], tensor, self.planned[key])
+        self.elsewhere = [
+            Bound(*key, used.pop(key))
+            for key, tensor in list(used.items())
+            if key[1] not in literals and not is_on(tensor, device)
+        ]
+        """Tensors on another device, which stay there: their slots are copies."""
         kept = {
             key: tensor
             for key, tensor in shared_state.items()
@@ -90,6 +101,18 @@ class Store(NotCopied):
             target.copy_(in_real(bound.tensor.detach()))
             bound.tensor.data = as_users(target, bound.tensor)
         self._to_move.clear()
+        self.follow()
+
+    def follow(self) -> None:
+        """Copy the values of tensors on other devices. Raises BindError for one whose type or shape has changed."""
+        for bound in self.elsewhere:
+            _check(bound.name, bound.tensor, self.planned[bound.role, bound.name])
+            self.view(bound.role, bound.name).copy_(in_real(bound.tensor.detach()))
+
+    def give_back(self) -> None:
+        """Copy the slots of tensors on other devices to these."""
+        for bound in self.elsewhere:
+            in_real(bound.tensor.detach()).copy_(self.view(bound.role, bound.name))
 
     def _place(self, program: Program, homes: Mapping[Key, Home]) -> None:
         """Allocate the arenas that hold a slot without a home, and note the place of each slot."""
@@ -139,7 +162,8 @@ class Store(NotCopied):
             )
 
     def watch(self, watched: Watched, optimized: Collection[int]) -> None:
-        """Watch for a bound tensor that gets other memory, is frozen or unfrozen, or gets a gradient hook.
+        """Watch for a bound tensor that gets other memory, is frozen or unfrozen, or gets a gradient hook, and for changes of
+        tensors on other devices, which are followed.
 
         `optimized` has the ids of the optimizer's parameters: the other tensors need no gradient.
         """
@@ -150,6 +174,10 @@ class Store(NotCopied):
         watched.trained(trained, self._refuse_flags)
         watched.attributes(frozen, "requires_grad", False, self._refuse_flags)
         watched.no_hooks(trained, self._refuse_hooks)
+        watched.tensors([bound.tensor for bound in self.elsewhere], self.follow)
+        for bound in self.elsewhere:
+            if not bound.tensor.is_inference():
+                watched.word(VERSION, bound.tensor, self.follow)
 
     def _refuse_moved(self) -> None:
         for bound in self.bound:
@@ -172,6 +200,12 @@ class Store(NotCopied):
                 raise BindError(
                     f"{bound.name!r} got a gradient hook after it was compiled, which a compiled step does not run; remove it"
                 )
+
+
+def is_on(tensor: torch.Tensor, device: str) -> bool:
+    """True if a tensor is on a device; "cuda" without a number is each."""
+    wanted = torch.device(device)
+    return tensor.device.type in (wanted.type, "meta") and wanted.index in (None, tensor.device.index)
 
 
 def place(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -312,6 +312,8 @@ class CompiledTrainStep(ExaminedStep):
             prepared = prepare(self._own(read, name), name, trained, self.meta)
             with held(), prepared.written():
                 self._restore(prepared.snapshot)
+                self._synchronize()
+                self._store.give_back()
 
     def close(self) -> None:
         """Free the memory of the step now. Parameters and `opt.state` keep their values, in torch's own memory.

@@ -110,7 +110,9 @@ class Store(NotCopied):
             self.view(bound.role, bound.name).copy_(in_real(bound.tensor.detach()))
 
     def give_back(self) -> None:
-        """Copy the slots of tensors on other devices to these."""
+        """Copy the slots of tensors on other devices to these, when all that is under way is done."""
+        if self.elsewhere and torch.device(self.device).type == "cuda":
+            torch.cuda.synchronize(self.device)
         for bound in self.elsewhere:
             in_real(bound.tensor.detach()).copy_(self.view(bound.role, bound.name))
 
@@ -174,8 +176,8 @@ class Store(NotCopied):
         watched.trained(trained, self._refuse_flags)
         watched.attributes(frozen, "requires_grad", False, self._refuse_flags)
         watched.no_hooks(trained, self._refuse_hooks)
-        watched.tensors([bound.tensor for bound in self.elsewhere], self.follow)
         for bound in self.elsewhere:
+            watched.tensors([bound.tensor], self.follow)
             if not bound.tensor.is_inference():
                 watched.word(VERSION, bound.tensor, self.follow)
 
@@ -203,9 +205,9 @@ class Store(NotCopied):
 
 
 def is_on(tensor: torch.Tensor, device: str) -> bool:
-    """True if a tensor is on a device; "cuda" without a number is each."""
-    wanted = torch.device(device)
-    return tensor.device.type in (wanted.type, "meta") and wanted.index in (None, tensor.device.index)
+    """True if a tensor is on a device, or on none: meta; "cuda" without a number is each."""
+    wanted, own = torch.device(device), tensor.device
+    return tensor.is_meta or (own.type == wanted.type and wanted.index in (None, own.index))
 
 
 def place(tensor: torch.Tensor) -> tuple[object, ...]:

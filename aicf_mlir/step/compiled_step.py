@@ -312,7 +312,6 @@ class CompiledTrainStep(ExaminedStep):
             prepared = prepare(self._own(read, name), name, trained, self.meta)
             with held(), prepared.written():
                 self._restore(prepared.snapshot)
-                self._synchronize()
                 self._store.give_back()
 
     def close(self) -> None:

@@ -36,6 +36,11 @@ class Arithmetic:
         """The operands of a product, widened; the first two are multiplied."""
         return [*map(self.factor, operands[:2]), *operands[2:]] if allow_tf32 else list(operands)
 
+    def inner(self, values: Array, dtype: np.dtype[Any]) -> Array:
+        """What an op of several parts computes in between, in float64, where kernels compute it in this type: as it is."""
+        del dtype
+        return values
+
     def round(self, values: Array, element: str) -> Array:
         """A result of the element type, from the value that the op computed."""
         return round_to(values, element)
@@ -102,9 +107,11 @@ class Disturbed(InTF32):
     def widen(self, operand: Array) -> Array:
         """The operand, moved a little."""
         values = widen(operand)
-        if values.dtype != np.float64:
-            return values
-        epsilon = compute_epsilon(operand.dtype)
+        return self.inner(values, operand.dtype) if values.dtype == np.float64 else values
+
+    def inner(self, values: Array, dtype: np.dtype[Any]) -> Array:
+        """The values, moved as operands of this type are."""
+        epsilon = compute_epsilon(dtype)
         with np.errstate(all="ignore"):
             whole = (values == np.rint(values)) & (np.abs(values) <= 0.125 / epsilon)
             moved = values * (1.0 + epsilon * self._steps(values))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from aicf_mlir.interpreters.arithmetic import Arithmetic
 from aicf_mlir.interpreters.numerics import Array
 
 
@@ -25,6 +26,7 @@ class Scores:
     scale: float
     element: np.dtype[Any]
     """The element type of the scores: with a mask of 1e9 products are lost in float32, and are not in float64."""
+    arithmetic: Arithmetic
 
     @property
     def group(self) -> int:
@@ -43,7 +45,7 @@ class Scores:
     def values(self) -> Array:
         """The scores: the products, plus -infinity if a query does not see a key."""
         scores = self.scale * np.matmul(self.query, np.swapaxes(self.spread(self.key), -1, -2))
-        scores = self.rounded(scores)
+        scores = self.rounded(self.inner(scores))
         if self.mask is not None and self.mask.dtype == np.bool_:
             scores = scores + np.where(self.mask, 0.0, -np.inf)
         elif self.mask is not None:
@@ -55,6 +57,10 @@ class Scores:
     def rounded(self, values: Array) -> Array:
         """The values in the type of the scores."""
         return values.astype(self.element).astype(np.float64)
+
+    def inner(self, values: Array) -> Array:
+        """The values as the arithmetic takes what is computed in between."""
+        return self.arithmetic.inner(values, self.element)
 
     def exponentials(self) -> tuple[Array, Array, Array]:
         """The exponentials of the scores less the largest of their row, the largest and the total; 0, 0 and 1 if all are
@@ -71,19 +77,19 @@ class Scores:
     def weights(self) -> Array:
         """The softmax of each row; 0 if all of it is -infinity."""
         terms, _, total = self.exponentials()
-        return terms / total
+        return self.inner(terms / total)
 
 
 def attention(scores: Scores, value: Array) -> list[Array]:
     """The sums of values by weight, and of each row of scores the largest and the sum of exp(score - largest)."""
     terms, largest, total = scores.exponentials()
-    return [np.matmul(terms / total, scores.spread(value)), largest[..., 0], total[..., 0]]
+    return [np.matmul(scores.inner(terms / total), scores.spread(value)), largest[..., 0], total[..., 0]]
 
 
 def attention_grad(scores: Scores, value: Array, dout: Array) -> list[Array]:
     """The gradient of query, key and value, by the chain rule: values, softmax, scores."""
     weights = scores.weights()
-    dweights = np.matmul(dout, np.swapaxes(scores.spread(value), -1, -2))
+    dweights = scores.inner(np.matmul(dout, np.swapaxes(scores.spread(value), -1, -2)))
     dscores = weights * (dweights - (weights * dweights).sum(axis=-1, keepdims=True))
     dquery = scores.scale * np.matmul(dscores, scores.spread(scores.key))
     dkey = scores.scale * np.matmul(np.swapaxes(dscores, -1, -2), scores.query)

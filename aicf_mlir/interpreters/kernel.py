@@ -111,7 +111,7 @@ def _scores(call: Call, result: str) -> attention.Scores:
     mask = call["mask"] if call.has("mask") else None
     element = compute_type(NUMPY_TYPES[call.outputs[result][0][0]])
     given = (call["query"], call["key"], mask, call.flag("causal"), call.attr("scale", 1.0))
-    return attention.Scores(*given, element)
+    return attention.Scores(*given, element, call.arithmetic)
 
 
 def _attention(call: Call) -> list[Array]:

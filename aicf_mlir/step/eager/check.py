@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,6 +16,7 @@ from aicf_mlir.step.eager.judge import decided_by, judge, rms
 from aicf_mlir.step.eager.layers import LayerOutputs
 from aicf_mlir.step.eager.live import Live, is_whole, moved, on_host
 from aicf_mlir.step.eager.report import Comparison, Difference
+from aicf_mlir.step.eager.roundings import MovedRoundings, by_a_unit
 from aicf_mlir.step.eager.tf32 import tf32
 from aicf_mlir.step.eager.ties import FirstOfEqual
 from aicf_mlir.step.eager.torch_step import Results, TorchStep
@@ -24,7 +25,8 @@ RUNS = 4, 24
 """The number of torch runs from a moved state, which show the effect of rounding on this very step; the larger number
 is used if a tensor differs.
 
-If an update divides a small gradient by its own size, an element may be moved further than all of a few runs show.
+If an update divides a small gradient by its own size, an element may be moved further than all of a few runs show. The
+further runs also move what each op rounds: a gradient that cancels is nothing else, as behind a norm of two elements.
 """
 
 FLOOR = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
@@ -142,7 +144,7 @@ def _steps_beside_torch(
         for first, count in pairwise((0, *RUNS)):
             for seed in range(first, count):
                 contender.put_back(start)
-                runs.append(_torch(live, torch_step, seed, unit))
+                runs.append(_torch(live, torch_step, seed, unit, rounds_otherwise=first > 0))
             differences = _differences(number, ours, truth, runs, live, unit, exact is not None)
             wrong = [row.name for row in differences if row.why]
             if not wrong:
@@ -156,9 +158,11 @@ def _steps_beside_torch(
     return rows, layer
 
 
-def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> Seen:
-    """Run one step of torch; with a `seed`, from parameters and inputs that are moved by up to `unit`. The caller puts
-    the state back.
+def _torch(
+    live: Live, torch_step: TorchStep, seed: int | None, unit: float, *, rounds_otherwise: bool = False
+) -> Seen:
+    """Run one step of torch; with a `seed`, from parameters and inputs that are moved by up to `unit`, and with ops that
+    round otherwise if asked. The caller puts the state back.
 
     Attention is computed as torch defines it: its fused CPU kernel is wrong where all scores of a row are huge, in f64
     too, and fused kernels draw their dropout inside of themselves. Equal elements keep their order, which torch leaves
@@ -166,6 +170,7 @@ def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> 
     """
     with live.kept():
         batch = live.batch
+        ops = nullcontext()
         if seed is not None:
             generator = torch.Generator().manual_seed(seed)
             moved(live.parameters, unit, generator)
@@ -173,9 +178,10 @@ def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> 
             entries: list[torch.Tensor] = []
             mapped(entries.append, batch)
             moved([entry for entry in entries if not is_whole(entry)], unit, generator)
+            ops = MovedRoundings(by_a_unit(generator)) if rounds_otherwise else ops
         before = live.observed()
         try:
-            with sdpa_kernel(SDPBackend.MATH), FirstOfEqual():
+            with sdpa_kernel(SDPBackend.MATH), ops, FirstOfEqual():
                 results = _named(torch_step(batch))
         except AicfError:
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -32,9 +32,16 @@ class Mirror:
     """One step over a model and an optimizer that several may share; averages, scale and metrics are its own."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: LossFunction, options: Options
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: LossFunction,
+        options: Options,
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ):
         self.model, self.optimizer, self.loss, self.options = model, optimizer, loss, options
+        self.around = around
+        """Surrounds each forward and each backward."""
         self.device = next(model.parameters()).device.type
         self.scaler: Scaler | None = None
         if (scale := options.scale) is not None:
@@ -68,7 +75,8 @@ class Mirror:
             loss = self.told(batch, "" if self.options.accumulate is None else f".{number}")
             losses.append(loss.detach())
             scaled = loss if self.scaler is None else self.scaler.scale(loss)
-            (scaled / len(parts)).backward()
+            with self.around():
+                (scaled / len(parts)).backward()
         self.trained = {name for name, p in self.model.named_parameters() if p.grad is not None}
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         for parameter in parameters:
@@ -82,7 +90,7 @@ class Mirror:
 
     def told(self, batch: Batch, suffix: str = "") -> torch.Tensor:
         """The loss of a batch; its outputs are kept and gathered."""
-        with self.options.autocast(self.device):
+        with self.options.autocast(self.device), self.around():
             answer = self.loss(self.model, batch)
         loss, outputs = answer if isinstance(answer, tuple) else (answer, {})
         self.outputs |= {name + suffix: value.detach().clone() for name, value in outputs.items()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from contextlib import nullcontext
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from levels import run_text
@@ -16,13 +16,12 @@ from models import to_device, to_dtype, values
 from oracle import assert_same_bits, fault, root_mean_square, same_bits
 from random_programs import STEPS_EACH, Program
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from aicf_mlir import compile_eval_step
 from aicf_mlir.frontend.structure import named
 from aicf_mlir.optimizers import COUNTERS
 from aicf_mlir.runtime.micro_batches import joined
+from aicf_mlir.step.eager.roundings import MovedRoundings
 
 LEVELS = (("nn", "plan"), ("step", "kernel"), ("lowered", "plan"), ("fused", "kernel"))
 """Stages whose text a program runs by the interpreter of its dialects, each program by one of these rows."""
@@ -141,46 +140,6 @@ def held_values(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
     return found
 
 
-class Rounded(TorchDispatchMode):
-    """Moves what each op has rounded, by `perturb`: elements that are one of an operand's, or 0, are as they were."""
-
-    def __init__(self, perturb: Callable[[torch.Tensor], torch.Tensor]):
-        super().__init__()
-        self.perturb = perturb
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        if func._schema.is_mutable or func.is_view:
-            return made
-        operands = [
-            leaf.detach().double().abs().flatten()
-            for leaf in tree_leaves((args, kwargs))
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
-        ]
-        if not operands:
-            return made
-        taken = torch.cat([*operands, operands[0].new_zeros(1)])
-
-        def moved(tensor: torch.Tensor) -> torch.Tensor:
-            if not tensor.is_floating_point():
-                return tensor
-            return torch.where(torch.isin(tensor.double().abs(), taken), tensor, self.perturb(tensor))
-
-        return tree_map_only(torch.Tensor, moved, made)
-
-
-def rounded(
-    loss_fn: Callable[..., Any], perturb: Callable[[torch.Tensor], torch.Tensor]
-) -> Callable[..., Any]:
-    """A loss whose ops round otherwise."""
-
-    def rounds(*given: Any) -> Any:
-        with Rounded(perturb):
-            return loss_fn(*given)
-
-    return rounds
-
-
 def linear_of(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
     """What is compared of a tensor: of squares their roots, since squares of errors differ by more."""
     return torch.sqrt if name.endswith("_sq") else torch.Tensor.detach
@@ -188,9 +147,9 @@ def linear_of(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
 
 class Torch:
     """The same steps in torch eager: in float64, in the program's dtype, and in that dtype with parameters, inputs and what
-    each op of forward rounds moved by up to two units in the last place of their own type: how far rounding alone carries
-    this program. A mean far larger than what is left of its terms is such a result, and the gradient of a bias in front of
-    that norm nothing else. These are made where it is asked for: most programs are right without.
+    each op of forward and backward rounds moved by up to two units in the last place of their own type: how far rounding
+    alone carries this program. A mean far larger than what is left of its terms is such a result, and the gradient of a
+    bias in front of that norm nothing else. These are made where it is asked for: most programs are right without.
     """
 
     PERTURBED = 16
@@ -234,7 +193,8 @@ class Torch:
         run = torch.where(overflown, reference.to(run.dtype), run)
         if fault(ours, [run], reference) is None:
             return None
-        moved = [linear(moved[step][name]) for moved in self.moved]
+        # a run that skips a step for an overflow has no state yet
+        moved = [linear(moved[step][name]) for moved in self.moved if name in moved[step]]
         noise = self.CANCELLED * torch.finfo(ours.dtype).eps * self.scale(name, step)
         if not all(same_bits(each.to(run.dtype), run) for each in moved):  # of 16 bits, only what they change
             noise = max(noise, self.CANCELLED * self.case.unit * self.scale(name, step, changes=True))
@@ -284,8 +244,8 @@ def _train(
         for parameter in model.parameters():
             parameter.copy_(perturb(parameter))
     optimizer = case.optimizer(model)
-    loss_fn = case.loss if perturbation is None else rounded(case.loss, perturb)
-    mirror = Mirror(model, optimizer, loss_fn, case.options)
+    around = nullcontext if perturbation is None else partial(MovedRoundings, perturb)
+    mirror = Mirror(model, optimizer, case.loss, case.options, around)
     after: list[dict[str, torch.Tensor]] = []
     for number, parts in enumerate(case.steps):
         moved = [
@@ -295,12 +255,14 @@ def _train(
             for batch in parts
         ]
         loss = mirror.step(
-            moved, summed_otherwise if perturbation is not None else None, any(skipped[number : number + 1])
+            moved,
+            summed_otherwise if perturbation is not None else None,
+            any(skipped[number : number + 1]),
         )
         found = {"loss": loss, **held_values(model, optimizer), **mirror.read()}
         if case.evaluates:
-            with torch.no_grad(), case.options.autocast(device):
-                answer = loss_fn(model, case.nested(to_device(to_dtype(case.steps[0][0], dtype), device)))
+            with torch.no_grad(), case.options.autocast(device), around():
+                answer = case.loss(model, case.nested(to_device(to_dtype(case.steps[0][0], dtype), device)))
             found["evaluation"] = answer[0] if case.loss.tells else answer
         after.append({name: value.cpu() for name, value in found.items()})
     return after

@@ -1,0 +1,68 @@
+"""Torch with ops that round otherwise: what moves, by how much, and what no rounding has made."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aicf_mlir.step.eager.roundings import MovedRoundings, by_a_unit
+
+
+def moving(seed: int = 0) -> MovedRoundings:
+    return MovedRoundings(by_a_unit(torch.Generator().manual_seed(seed)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_result_moves_by_at_most_a_unit_of_its_type(dtype: torch.dtype) -> None:
+    x = torch.rand(1000, dtype=torch.float64).to(dtype) + 1
+    with moving():
+        ours = x * 0.3
+    error = (ours.double() / (x * 0.3).double() - 1).abs()
+    assert 0 < error.max() <= 1.5 * torch.finfo(dtype).eps
+
+
+def test_what_no_rounding_has_made_stays() -> None:
+    x = torch.randn(3, 5)
+    with moving():
+        made = [x.relu(), -x, x.abs(), x.sort().values, x.t(), torch.cat([x, x]), x.round(), x.ne(0).float()]
+        made += [torch.where(x > 0, x, x * 0.0), torch.ones_like(x), torch.rand(3).new_zeros(2)]
+    wanted = [x.relu(), -x, x.abs(), x.sort().values, x.t(), torch.cat([x, x]), x.round(), torch.ones(3, 5)]
+    wanted += [torch.where(x > 0, x, 0), torch.ones(3, 5), torch.zeros(2)]
+    for ours, theirs in zip(made, wanted, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_what_is_not_finite_stays() -> None:
+    largest = torch.full((4,), torch.finfo(torch.float32).max / 2)
+    with moving():
+        assert torch.equal(largest * 4, torch.full((4,), torch.inf))
+        assert bool((largest * 2).isfinite().all())
+        assert bool((largest * torch.nan).isnan().all())
+
+
+def test_backward_moves_too() -> None:
+    x = torch.rand(100, requires_grad=True)
+    loss = (x * 3).exp().sum()
+    with moving():
+        loss.backward()
+    assert x.grad is not None
+    error = x.grad / (3 * (x.detach() * 3).exp()) - 1
+    assert 1e-8 < error.abs().max() < 1e-6
+
+
+def test_the_gradient_before_a_norm_and_its_mean_is_what_rounding_leaves() -> None:
+    """It is 0 by definition; runs that round otherwise show how much of it is noise."""
+    torch.manual_seed(0)
+    weight = torch.randn(2, 3, 1, 1, requires_grad=True)
+    x, factors = torch.randn(4, 3, 5, 5), torch.randn(4, 2)
+
+    def gradient() -> float:
+        normal = torch.nn.functional.instance_norm(torch.nn.functional.conv2d(x, weight))
+        (found,) = torch.autograd.grad((normal.mean((2, 3)) * factors).sum(), weight)
+        return float(found.abs().max())
+
+    runs = []
+    for seed in range(4):
+        with moving(seed):
+            runs.append(gradient())
+    assert gradient() < max(runs) < 1e-4

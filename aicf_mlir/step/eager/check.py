@@ -178,7 +178,7 @@ def _torch(
             entries: list[torch.Tensor] = []
             mapped(entries.append, batch)
             moved([entry for entry in entries if not is_whole(entry)], unit, generator)
-            ops = MovedRoundings(by_a_unit(generator)) if rounds_otherwise else ops
+            ops = MovedRoundings(by_a_unit(seed)) if rounds_otherwise else ops
         before = live.observed()
         try:
             with sdpa_kernel(SDPBackend.MATH), ops, FirstOfEqual():

@@ -11,12 +11,16 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 Move = Callable[[torch.Tensor], torch.Tensor]
 
+LARGE = 1 << 22
+"""The number of elements of results and operands above which an element is looked for at its own place alone."""
+
 
 class MovedRoundings(TorchDispatchMode):
     """While active, moves each floating result of an op by `move`, forward and backward.
 
     Elements that no rounding has made stay: those that are one of an operand's up to the sign, 0, and results of ops
-    without floating operands. Views and writes in place stay as well.
+    without floating operands. Of large tensors, an element is compared with those at its place in operands of the same
+    shape. Views and writes in place stay as well.
     """
 
     def __init__(self, move: Move):
@@ -34,33 +38,46 @@ class MovedRoundings(TorchDispatchMode):
         if func._schema.is_mutable or func.is_view:
             return made
         operands = [
-            leaf.detach().to("cpu", torch.float64).abs().flatten()
+            leaf.detach()
             for leaf in tree_leaves((args, kwargs))
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
         ]
         if not operands:
             return made
-        taken = torch.cat([*operands, operands[0].new_zeros(1)])
 
         def moved(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.is_floating_point():
                 return tensor
-            is_taken = torch.isin(tensor.detach().to("cpu", torch.float64).abs(), taken)
-            return torch.where(is_taken.to(tensor.device), tensor, self._move(tensor))
+            return torch.where(_is_taken(tensor.detach(), operands), tensor, self._move(tensor))
 
         return tree_map_only(torch.Tensor, moved, made)
 
 
-def by_a_unit(generator: torch.Generator) -> Move:
+def _is_taken(tensor: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return where `tensor` is 0, or an element of an operand, up to the sign."""
+    sizes = tensor.abs()
+    if tensor.numel() + sum(operand.numel() for operand in operands) <= LARGE:
+        values = [operand.abs().flatten().to(tensor.device, torch.float64) for operand in operands]
+        return torch.isin(sizes.double(), torch.cat([*values, values[0].new_zeros(1)]))
+    found = sizes == 0
+    for operand in operands:
+        if operand.shape == tensor.shape and operand.device == tensor.device:
+            found |= sizes == operand.abs()
+    return found
+
+
+def by_a_unit(seed: int) -> Move:
     """Return a move by up to a unit in the last place of the tensor's type; whole numbers that it holds stay."""
+    generators: dict[torch.device, torch.Generator] = {}
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
-        unit = torch.finfo(tensor.dtype).eps
-        noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64, device="cpu") * 2 - 1
-        value = tensor.detach().to("cpu", torch.float64)
+        unit, device = torch.finfo(tensor.dtype).eps, tensor.device
+        if device not in generators:
+            generators[device] = torch.Generator(device).manual_seed(seed)
+        noise = torch.rand(tensor.shape, generator=generators[device], dtype=torch.float32, device=device)
+        value = tensor.detach().double()
         is_count = (value == value.round()) & (value.abs() <= 1 / unit)
-        other = (value * (1 + unit * noise)).to(tensor.dtype)
-        kept = is_count | ~other.isfinite()
-        return torch.where(kept.to(tensor.device), tensor, other.to(tensor.device))
+        other = (value * (1 + unit * (2 * noise.double() - 1))).to(tensor.dtype)
+        return torch.where(is_count | ~other.isfinite(), tensor, other)
 
     return move

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aicf_mlir.step.eager import roundings
 from aicf_mlir.step.eager.roundings import MovedRoundings, by_a_unit
 
 
 def moving(seed: int = 0) -> MovedRoundings:
-    return MovedRoundings(by_a_unit(torch.Generator().manual_seed(seed)))
+    return MovedRoundings(by_a_unit(seed))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -30,6 +31,20 @@ def test_what_no_rounding_has_made_stays() -> None:
     wanted += [torch.where(x > 0, x, 0), torch.ones(3, 5), torch.zeros(2)]
     for ours, theirs in zip(made, wanted, strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("large", [roundings.LARGE, 10])
+def test_an_element_of_a_large_tensor_is_looked_for_at_its_place(
+    monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    monkeypatch.setattr(roundings, "LARGE", large)
+    x = torch.randn(3, 50)
+    with moving():
+        kept, sorted_, changed = [x.relu(), torch.where(x > 0, x, -x)], x.sort().values, x * 0.3
+    assert torch.equal(kept[0], x.relu())
+    assert torch.equal(kept[1], x.abs())
+    assert torch.equal(sorted_, x.sort().values) == (large > 10)
+    assert not torch.equal(changed, x * 0.3)
 
 
 def test_what_is_not_finite_stays() -> None:

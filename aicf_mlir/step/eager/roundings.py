@@ -20,7 +20,7 @@ class MovedRoundings(TorchDispatchMode):
 
     Elements that no rounding has made stay: those that are one of an operand's up to the sign, 0, and results of ops
     without floating operands. Of large tensors, an element is compared with those at its place in operands of the same
-    shape. Views and writes in place stay as well.
+    shape. Views, writes in place and sparse tensors stay as well.
     """
 
     def __init__(self, move: Move):
@@ -40,17 +40,21 @@ class MovedRoundings(TorchDispatchMode):
         operands = [
             leaf.detach()
             for leaf in tree_leaves((args, kwargs))
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+            if isinstance(leaf, torch.Tensor) and _is_dense_float(leaf)
         ]
         if not operands:
             return made
 
         def moved(tensor: torch.Tensor) -> torch.Tensor:
-            if not tensor.is_floating_point():
+            if not _is_dense_float(tensor):
                 return tensor
             return torch.where(_is_taken(tensor.detach(), operands), tensor, self._move(tensor))
 
         return tree_map_only(torch.Tensor, moved, made)
+
+
+def _is_dense_float(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.layout is torch.strided
 
 
 def _is_taken(tensor: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -15,6 +15,8 @@ from aicf_mlir import Comparison, compile_eval_step, compile_step, compile_train
 from aicf_mlir.errors import BindError, StateError, UncomparedError
 from aicf_mlir.frontend.aten_pointwise import applied
 from aicf_mlir.frontend.aten_table import TABLE
+from aicf_mlir.step.eager import check
+from aicf_mlir.step.eager.roundings import Move, by_a_unit
 from aicf_mlir.step.eager.torch_step import TrainingLoop
 
 B, D, CLASSES = 8, 16, 5
@@ -148,6 +150,26 @@ def test_a_fault_of_the_trace_is_found_with_its_layer(monkeypatch: pytest.Monkey
     found = mistaken_step(monkeypatch).check(batch_of("cpu"))
     assert not found.equal and found.layer == "1: GELU", str(found)
     assert "step 1 is not what torch does" in found.message
+
+
+def test_ops_round_otherwise_only_where_a_tensor_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    moves: dict[int, int] = {}
+
+    def counted(seed: int) -> Move:
+        move, moves[seed] = by_a_unit(seed), 0
+
+        def moving(tensor: torch.Tensor) -> torch.Tensor:
+            moves[seed] += 1
+            return move(tensor)
+
+        return moving
+
+    monkeypatch.setattr(check, "by_a_unit", counted)
+    assert plain_step(nn.GELU()).check(batch_of("cpu"))
+    assert not moves
+    assert not mistaken_step(monkeypatch).check(batch_of("cpu"))
+    assert [*moves] == [*range(*check.RUNS)]
+    assert all(moves.values())
 
 
 def test_the_certificate_finds_it_by_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:

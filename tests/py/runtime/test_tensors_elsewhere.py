@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from aicf_mlir import BindError, CompiledTrainStep, TraceError, compile_train_step
-
-pytestmark = pytest.mark.gpu
+from aicf_mlir import BindError, CompiledTrainStep, TraceError, compile_train_step, trace
+from aicf_mlir.runtime.binding import expect_here
 
 ROWS, WIDTH = 6, 4
 Batch = dict[str, torch.Tensor]
@@ -54,6 +53,7 @@ def expect_loss(got: torch.Tensor, model: Masked, batch: Batch) -> None:
     torch.testing.assert_close(got, loss_of(model, batch).detach())
 
 
+@pytest.mark.gpu
 def test_they_stay_and_are_followed() -> None:
     tensors = held()
     places = {name: (tensor.device, tensor.data_ptr()) for name, tensor in tensors.items()}
@@ -68,6 +68,7 @@ def test_they_stay_and_are_followed() -> None:
     assert places == {name: (tensor.device, tensor.data_ptr()) for name, tensor in tensors.items()}
 
 
+@pytest.mark.gpu
 def test_other_memory_is_followed_and_another_shape_refused() -> None:
     tensors = held()
     step, model, batch = made(tensors)
@@ -81,6 +82,7 @@ def test_other_memory_is_followed_and_another_shape_refused() -> None:
     expect_loss(step.train_step(batch), model, batch)
 
 
+@pytest.mark.gpu
 def test_a_file_has_them(tmp_path: Path) -> None:
     tensors = held()
     step, model, batch = made(tensors)
@@ -95,6 +97,7 @@ def test_a_file_has_them(tmp_path: Path) -> None:
     expect_loss(before, model, batch)
 
 
+@pytest.mark.gpu
 def test_a_step_on_the_host_may_have_them() -> None:
     """It makes them views of its memory, which is no memory of the step on the GPU."""
     tensors = held()
@@ -111,6 +114,7 @@ def test_a_step_on_the_host_may_have_them() -> None:
         expect_loss(step.train_step(batch), model, batch)
 
 
+@pytest.mark.gpu
 def test_one_that_the_step_changes_is_refused() -> None:
     seen = torch.zeros(())
 
@@ -125,3 +129,15 @@ def test_one_that_the_step_changes_is_refused() -> None:
         compile_train_step(model, optimizer, loss_fn=counting, example=batch)
     assert seen.device.type == "cpu"
     assert seen == 0
+
+
+def test_what_a_step_trains_or_updates_must_be_on_its_device() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH, affine=False))
+    batch = {"x": torch.randn(ROWS, WIDTH)}
+    for frozen, name in ((False, "1.num_batches_tracked"), (True, "0.bias")):
+        model.train(not frozen)
+        traced = trace(model, loss_of, batch, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+        text = f"'{name}' is on cpu, and the step on cuda changes it; move it to cuda, then compile"
+        with pytest.raises(BindError, match=text):
+            expect_here(traced, traced.module, {}, torch.device("cuda"))
+        expect_here(traced, traced.module, {}, torch.device("cpu"))

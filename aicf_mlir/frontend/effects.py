@@ -6,15 +6,18 @@ annotated. Passes that drop unread code use this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Self, cast
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aicf_mlir.frontend.recorder import memory_of, tensors
+from aicf_mlir.frontend.known import outside
+from aicf_mlir.frontend.recorder import PLAIN, memory_of, tensors
 
 EFFECT = "aicf_effect"
 """The entry of a node's `meta` that is true if its op writes to an operand and its own schema does not declare it."""
@@ -57,3 +60,90 @@ class Writes(TorchDispatchMode):
             self.memory.update(memory_of(tensor) for tensor in written_operands(func, args, kwargs or {}))
         result: Any = cast(Any, func)(*args, **(kwargs or {}))
         return result
+
+
+class WritesUndone:
+    """Puts back, as it is left, what ops have written to tensors with values while `seen` or `seen_in_calls` was entered:
+    fake tensors let such an op run.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[object, tuple[torch.Tensor, torch.Tensor]] = {}
+        """Each written view, and its values before the first write."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for tensor, values in reversed(self._before.values()):
+            tensor.copy_(values)
+
+    @contextmanager
+    def seen(self) -> Generator[None]:
+        """See each write of the ops inside."""
+        with _EachWrite(self._keep):
+            yield
+
+    @contextmanager
+    def seen_in_calls(self) -> Generator[None]:
+        """See each write of the calls inside that are given a tensor with values. Others find no mode that dispatches,
+        beneath which torch compiles nothing.
+        """
+        with _CallsWithValues(self):
+            yield
+
+    def _keep(self, tensor: torch.Tensor) -> None:
+        # A fake tensor of few elements has its values.
+        given: object = getattr(tensor, "constant", tensor)
+        if type(given) not in PLAIN:
+            return
+        real = cast(torch.Tensor, given)
+        with outside():
+            if real.layout is torch.strided and not real.is_meta:
+                view = memory_of(real), real.storage_offset(), real.shape, real.stride()
+                if view not in self._before:
+                    self._before[view] = real.data, real.detach().clone()
+
+
+class _CallsWithValues(TorchFunctionMode):
+    def __init__(self, undone: WritesUndone) -> None:
+        super().__init__()
+        self._undone = undone
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        has_values = any(type(tensor) in PLAIN for tensor in tensors((args, kwargs)))
+        with self._undone.seen() if has_values else nullcontext():
+            return func(*args, **(kwargs or {}))
+
+
+class _EachWrite(TorchDispatchMode):
+    def __init__(self, keep: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self._keep = keep
+
+    @classmethod
+    def supports_higher_order_operators(cls) -> bool:
+        """True: they pass."""
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if not isinstance(func, OpOverload):
+            result: Any = func(*args, **(kwargs or {}))
+            return result
+        if schema_of(func).is_mutable:
+            for tensor in written_operands(func, args, kwargs or {}):
+                self._keep(tensor)
+        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            return cast(Any, func)(*args, **(kwargs or {}))

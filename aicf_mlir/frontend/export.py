@@ -82,16 +82,18 @@ def export(
         numbers=numbers,
         hooks=hooks,
     )
-    program = _judged(step, specs, fallback)
-    tensors = {
-        path: tensor
-        for named in (step.named_parameters, step.named_buffers)
-        for path, tensor in named(remove_duplicate=False)
-    }
-    exported = ExportedStep(
-        program, tuple(specs), tuple(step.outputs), tensors, step.recorder, step.places.all, fallback
-    )
-    return cut_as_torch(exported)
+    with step.undone:
+        program = _judged(step, specs, fallback)
+        tensors = {
+            path: tensor
+            for named in (step.named_parameters, step.named_buffers)
+            for path, tensor in named(remove_duplicate=False)
+        }
+        exported = ExportedStep(
+            program, tuple(specs), tuple(step.outputs), tensors, step.recorder, step.places.all, fallback
+        )
+        with step.undone.seen():
+            return cut_as_torch(exported)
 
 
 def _judged(
@@ -263,6 +265,8 @@ def _without_graph(
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with (
+        step.undone,
+        step.undone.seen_in_calls(),
         quiet(),
         without_mask_hints(),
         restated(),

@@ -15,6 +15,7 @@ from aicf_mlir.frontend import drawn, source, transforms
 from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.carried import Carried, Followed, Key, put_back
 from aicf_mlir.frontend.caught import none_caught
+from aicf_mlir.frontend.effects import WritesUndone
 from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.places import PlaceNames, TracedPlaces, VisitedPlace
 from aicf_mlir.frontend.precision import Precision
@@ -95,6 +96,8 @@ class StepModule(torch.nn.Module):
         """The paths of parameters and buffers that a call is known to write to."""
         self.own = self.held_tensors()
         self.followed = Followed()
+        self.undone = WritesUndone()
+        """The writes to tensors that have values, seen in any trace of the step."""
         self.outputs: list[str] = []
         """The names of the outputs that the function returned with the loss."""
 
@@ -124,6 +127,7 @@ class StepModule(torch.nn.Module):
             hooks=self.hooks,
         )
         again.written = self.written
+        again.undone = self.undone
         return again
 
     @property

@@ -164,6 +164,11 @@ class GraphComparison:
                 if self._inputs[b] is not a:
                     raise Different(b)
                 return []
+            if b in self.later.constants:
+                one, other = self.first.constants.get(a), self.later.constants[b]
+                if one is None or one.dtype is not other.dtype or not torch.equal(one, other):
+                    raise Different(b)
+                return []
             if a.op != "call_function" or a.target is not b.target or set(a.kwargs) != set(b.kwargs):
                 raise Different(b)
             return [(a.args, b.args), *((a.kwargs[name], b.kwargs[name]) for name in b.kwargs)]
@@ -197,6 +202,8 @@ class GraphComparison:
             return self._values[node]
         if node in self.numbers:
             return self.numbers[node]
+        if node in self.later.constants:
+            return self.later.constants[node]
         if node in self.beginnings:
             return self._evaluated(self.beginnings[node], {})
         value = node.meta.get("val")

@@ -14,6 +14,7 @@ from torch.fx import Node
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.caught import none_caught
+from aicf_mlir.frontend.effects import WritesUndone
 from aicf_mlir.frontend.places import TracedPlaces
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.source import trace_error
@@ -28,6 +29,10 @@ from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.locations import SourceLocation
 from aicf_mlir.optimizers.slots import group_key, group_state
 
+aten: Any = torch.ops.aten
+
+FRESH = (aten.lift_fresh.default, aten.lift_fresh_copy.default)
+"""The ops that take a tensor made of numbers into the graph."""
 StateKey = tuple[int, str]
 """The number of the parameter, and torch's key."""
 Number = int | float | bool
@@ -271,6 +276,11 @@ class OptimizerGraph:
         return source.of_stack_trace(node.meta.get("stack_trace")) or self.fallback
 
     @property
+    def constants(self) -> dict[Node, torch.Tensor]:
+        """Return the tensors that the step makes of numbers, each by its placeholder."""
+        return lifted(self.program)
+
+    @property
     def inputs(self) -> list[Node]:
         """Return the nodes of parameters, gradients, states and numbers."""
         names = list(map(str, self.program.graph_signature.user_inputs))
@@ -284,6 +294,27 @@ class OptimizerGraph:
         return list(cast("Sequence[Node]", given))[-(self.module.count + len(self.module.record.keys)) :]
 
 
+def lifted(program: ExportedProgram) -> dict[Node, torch.Tensor]:
+    """Return the tensors that a graph has from outside, by their placeholders."""
+    names = program.graph_signature.inputs_to_lifted_tensor_constants
+    values = cast(Mapping[str, Any], program.constants)
+    nodes: dict[str, Node] = {str(node.name): node for node in program.graph.find_nodes(op="placeholder")}
+    return {nodes[str(node)]: cast(torch.Tensor, values[name]) for node, name in names.items()}
+
+
+def _refuse_live(program: ExportedProgram, title: str, fallback: SourceLocation | None) -> None:
+    """Raise TraceError if a step uses a tensor that it neither gets nor makes: nothing would follow its values."""
+    for node in lifted(program):
+        for user in node.users:
+            if user.target not in FRESH:
+                location = source.of_stack_trace(user.meta.get("stack_trace")) or fallback
+                raise trace_error(
+                    f"{title}.step uses a tensor that belongs to no parameter{source.quoted(location)}; keep it in self.state[p]"
+                    " of each parameter, or as a number in the param groups",
+                    location,
+                )
+
+
 def export_step(
     module: OptimizerModule, tensors: Sequence[torch.Tensor], fallback: SourceLocation | None
 ) -> OptimizerGraph:
@@ -292,8 +323,9 @@ def export_step(
     """
     title = type(module.optimizer).__name__
     try:
-        with quiet(), torch.no_grad(), module.places.taken():
+        with WritesUndone() as undone, undone.seen(), quiet(), torch.no_grad(), module.places.taken():
             program = torch.export.export(module, tuple(tensors), strict=False)
+            _refuse_live(program, title, fallback)
             if not without_writes(program.graph):
                 program = program.run_decompositions({})  # pyright: ignore[reportUnknownMemberType]
             if module.record.forked:

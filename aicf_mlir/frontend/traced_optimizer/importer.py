@@ -78,8 +78,10 @@ class UpdateImporter(NodeImporter):
 
     def run(self) -> func.FuncOp:
         """Return the function. Raises UnsupportedNode at the first node that has no form in nn."""
-        live = self._live()
+        live, made = self._live(), self._optimizer.constants
         for node in self._optimizer.program.graph.nodes:
+            if node in live and node in made:
+                self._values[node] = self._constant(node, made[node])
             if node.op == "call_function" and node in live:
                 self.emit_node(node)
         inputs, module = self._optimizer.inputs, self._optimizer.module
@@ -93,6 +95,16 @@ class UpdateImporter(NodeImporter):
             title = type(module.optimizer).__name__
             raise trace_error(f"{title}.step changes no parameter", self._optimizer.fallback)
         return self._function(updates)
+
+    def _constant(self, node: Node, tensor: torch.Tensor) -> SSAValue:
+        try:
+            return self.materialize(tensor)
+        except Refused:
+            title = type(self._optimizer.module.optimizer).__name__
+            raise trace_error(
+                f"{title}.step makes a tensor of several numbers anew each time; keep it in self.state[p]",
+                self._optimizer.location(next(iter(node.users))),
+            ) from None
 
     def _live(self) -> set[Node]:
         return needed_by(self._optimizer.results)

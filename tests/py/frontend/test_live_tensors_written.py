@@ -100,7 +100,7 @@ def corrected(self: Written, p: Tensor, grad: Tensor, state: Any) -> None:
 
 
 def filled(self: Written, p: Tensor, grad: Tensor, state: Any) -> None:
-    p.sub_(grad.sign() * torch.tensor([0.01]).add_(torch.tensor(1e-3)))
+    p.sub_(grad.sign() * torch.tensor([0.01], device=p.device).add_(torch.tensor(1e-3)))
 
 
 @pytest.mark.parametrize("body", [scaled, corrected, filled], ids=lambda body: body.__name__)

@@ -81,6 +81,7 @@ STAGES: tuple[Stage, ...] = (
             "skip-overflow?",
             "gather-updates?",
             "average-weights?",
+            "join-products{target=$target}",
             "canonicalize",
             "cse",
             "dce",
@@ -102,7 +103,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "kernel",
-        ("elide-copies{target=$target}", "select-kernels{target=$target}"),
+        ("elide-copies{target=$target}", "merge-copies{target=$target}", "select-kernels{target=$target}"),
         KERNELS,
         "every launch with its kernel id, on views where it takes them",
     ),

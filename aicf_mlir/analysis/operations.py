@@ -191,7 +191,10 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(FORMULAS, _elementwise),
     **dict.fromkeys(ROWS, _rows),
     **dict.fromkeys(
-        ("copy", "check_index", "check_finite", "check_ranks", "all_gather", "argsort", "sort_rows"),
+        (
+            *("copy", "multi_tensor_copy", "check_index", "check_finite", "check_ranks", "all_gather"),
+            *("argsort", "sort_rows"),
+        ),
         _nothing,
     ),
     **dict.fromkeys(("gemm", "gemm_epilogue"), _product),

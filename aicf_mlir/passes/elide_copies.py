@@ -256,9 +256,9 @@ def meet_in(block: SSAValue, place: Layout, writer: Operation, readers: Sequence
 
     `place` is the memory that `writer` writes.
     """
-    touched = [value for value in (*writer.operands, *writer.results) if kernel.block_of(value) is block]
-    meets = not all(disjoint(layout_of(tensor_type(value)), place) for value in touched)
-    return meets or any(kernel.block_of(result) is block for op in readers for result in op.results)
+    touched = [*writer.operands, *writer.results, *(result for op in readers for result in op.results)]
+    inside = [value for value in touched if kernel.block_of(value) is block]
+    return not all(disjoint(layout_of(tensor_type(value)), place) for value in inside)
 
 
 def apart(place: Layout, parts: Sequence[SSAValue]) -> bool:

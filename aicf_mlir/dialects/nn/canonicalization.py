@@ -8,7 +8,9 @@ and a cast of a cast that rounds (two roundings are not one).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import struct
+from collections.abc import Callable, Mapping
 
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
@@ -127,6 +129,38 @@ class RemoveMultiplicationByOne(RewritePattern):
             replace(rewriter, op, x)
         elif isinstance(op, pointwise.MulOp) and is_constant(x, 1.0) and y.type == op.result.type:
             replace(rewriter, op, y)
+
+
+class FoldConstants(RewritePattern):
+    """Rewrite add, sub, mul and div of two constants -> constant, in f32 and f64: each rounds correctly, once."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if type(op) not in ROUNDED_ONCE or not isinstance(op, PointwiseOp):
+            return
+        element = element_name(element_type(op.result))
+        x, y = (value.owner for value in op.operands)
+        if element not in ("f32", "f64") or not isinstance(x, ConstantOp) or not isinstance(y, ConstantOp):
+            return
+        try:  # digits of f64 are enough for an operation on two numbers of f32 to be rounded once more
+            left, right = (_rounded(each.value.value.data, element) for each in (x, y))
+            made = _rounded(ROUNDED_ONCE[type(op)](left, right), element)
+        except (OverflowError, ZeroDivisionError):
+            return
+        if math.isfinite(made):
+            replace(rewriter, op, ConstantOp(made, tensor_type(op.result)))
+
+
+ROUNDED_ONCE: Mapping[type[Operation], Callable[[float, float], float]] = {
+    pointwise.AddOp: lambda x, y: x + y,
+    pointwise.SubOp: lambda x, y: x - y,
+    pointwise.MulOp: lambda x, y: x * y,
+    pointwise.DivOp: lambda x, y: x / y,
+}
+
+
+def _rounded(value: float, element: str) -> float:
+    """Return a number as an element of f32 or f64. Raises OverflowError if it is too large."""
+    return float(struct.unpack("f", struct.pack("f", value))[0]) if element == "f32" else value
 
 
 class CancelNegations(RewritePattern):
@@ -266,7 +300,7 @@ def without_transpose(value: SSAValue) -> tuple[SSAValue, bool]:
     return (op.x, True) if isinstance(op, TransposeOp) and swaps_last_two(op) else (value, False)
 
 
-ARITHMETIC = (AbsorbBroadcast(), AbsorbNegation(), RemoveMultiplicationByOne())
+ARITHMETIC = (FoldConstants(), AbsorbBroadcast(), AbsorbNegation(), RemoveMultiplicationByOne())
 
 PATTERNS: Mapping[type[Operation], tuple[RewritePattern, ...]] = {
     ReshapeOp: (RemoveIdentity(), MergeReshapes()),

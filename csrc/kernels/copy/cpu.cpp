@@ -199,4 +199,9 @@ Status move_cpu(const Move& m, const LaunchContext&) {
   return Status::ok();
 }
 
+Status moves_cpu(const Moves& moves, const LaunchContext& ctx) {
+  for (const Move& m : moves) AICF_TRY(move_cpu(m, ctx));
+  return Status::ok();
+}
+
 }  // namespace aicf

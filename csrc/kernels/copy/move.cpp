@@ -3,9 +3,9 @@
 #include <utility>
 
 namespace aicf {
+namespace {
 
-Move copy_move(const OpDesc& op) {
-  const TensorDesc &x = op.in("x"), &y = op.out("y");
+Move move_of(const TensorDesc& x, const TensorDesc& y) {
   Move move{x.dtype, y.dtype, x.data, y.data, y.numel(), {}};
   if (move.count == 0) return move;
   StridedShape<2>& shape = move.shape;
@@ -21,6 +21,17 @@ Move copy_move(const OpDesc& op) {
     for (int64_t (&strides)[kMaxRank] : shape.strides) std::swap(strides[d], strides[d + 1]);
   }
   return move;
+}
+
+}  // namespace
+
+Move copy_move(const OpDesc& op) { return move_of(op.in("x"), op.out("y")); }
+
+Moves copy_moves(const OpDesc& op) {
+  const Tensors xs = op.ins("x"), ys = op.outs("x");
+  Moves moves;
+  for (size_t i = 0; i < xs.size(); ++i) moves.push_back(move_of(xs[i], ys[i]));
+  return moves;
 }
 
 }  // namespace aicf

@@ -29,6 +29,35 @@ __global__ void move_kernel(T* y, const T* x, int64_t n, const __grid_constant__
   }
 }
 
+// The moves of one launch: move p has the blocks first[p] to first[p + 1] of the grid.
+struct Parts {
+  struct Part {
+    void* y;
+    const void* x;
+    int64_t count;
+    StridedShape<2> shape;
+  };
+  uint32_t first[kMostMoves + 1];
+  Part parts[kMostMoves];
+};
+static_assert(sizeof(Parts) <= 4000, "kernel parameters are at most 4 KB");
+
+template <class T>
+__global__ void moves_kernel(const __grid_constant__ Parts p, const int64_t* predicate) {
+  dependency_wait();
+  if (skipped(predicate)) return;
+  uint32_t number = 0;
+  while (blockIdx.x >= p.first[number + 1]) ++number;
+  const Parts::Part& part = p.parts[number];
+  const int64_t step = static_cast<int64_t>(p.first[number + 1] - p.first[number]) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x - p.first[number]) * kThreads + threadIdx.x;
+       i < part.count; i += step) {
+    int64_t at[2];
+    offsets(part.shape, static_cast<uint64_t>(i), at);
+    static_cast<T*>(part.y)[at[0]] = static_cast<const T*>(part.x)[at[1]];
+  }
+}
+
 // A stack of planes, each rows x columns: y's neighbours are along the columns, x's along the rows.
 struct Planes {
   StridedShape<2> stack;  // of a plane: its offset in y, its offset in x
@@ -127,6 +156,23 @@ Move in_units(const Move& m, int64_t elements) {
   return units;
 }
 
+// Calls f(T{}) with the type of a unit of so many bytes.
+template <class F>
+Status with_unit(int64_t bytes, F&& f) {
+  switch (bytes) {
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    case 4:
+      return f(uint32_t{});
+    case 8:
+      return f(uint64_t{});
+    default:
+      return f(uint4{});
+  }
+}
+
 }  // namespace
 
 Status move_cuda(const Move& m, const LaunchContext& ctx) {
@@ -134,18 +180,27 @@ Status move_cuda(const Move& m, const LaunchContext& ctx) {
   if (m.from != m.to) return cast_cuda(m, ctx);
   const int64_t bytes = static_cast<int64_t>(dtype_size(m.to)), elements = elements_per_unit(m, bytes);
   const Move units = in_units(m, elements);
-  switch (bytes * elements) {
-    case 1:
-      return move_as<uint8_t>(units, ctx);
-    case 2:
-      return move_as<uint16_t>(units, ctx);
-    case 4:
-      return move_as<uint32_t>(units, ctx);
-    case 8:
-      return move_as<uint64_t>(units, ctx);
-    default:
-      return move_as<uint4>(units, ctx);
+  return with_unit(bytes * elements, [&](auto unit) { return move_as<decltype(unit)>(units, ctx); });
+}
+
+Status moves_cuda(const Moves& moves, const LaunchContext& ctx) {
+  const int64_t bytes = static_cast<int64_t>(dtype_size(moves[0].to));
+  int64_t elements = 16 / bytes;
+  for (const Move& m : moves)
+    if (m.count != 0) elements = std::min(elements, elements_per_unit(m, bytes));
+  Parts p{};
+  size_t number = 0;
+  for (const Move& m : moves) {
+    if (m.count == 0) continue;
+    const Move units = in_units(m, elements);
+    p.parts[number] = {units.y, units.x, units.count, units.shape};
+    p.first[number + 1] = p.first[number] + grid_stride_blocks(units.count, kThreads);
+    ++number;
   }
+  if (number == 0) return Status::ok();
+  return with_unit(bytes * elements, [&](auto unit) {
+    return launch(ctx, p.first[number], kThreads, 0, moves_kernel<decltype(unit)>, p, ctx.predicate);
+  });
 }
 
 }  // namespace aicf

@@ -1,5 +1,7 @@
 // A copy between two layouts: every element of y from its place in x. Host code, in every build.
 #pragma once
+#include <vector>
+
 #include "kernels/common/strided_shape.h"
 #include "op/variant.h"
 
@@ -28,5 +30,11 @@ struct Move {
 };
 
 Move copy_move(const OpDesc& op);
+
+// All of a multi_tensor_copy.
+using Moves = std::vector<Move>;
+Moves copy_moves(const OpDesc& op);
+
+constexpr size_t kMostMoves = 15;  // of a launch: their shapes are its parameters
 
 }  // namespace aicf

@@ -13,12 +13,33 @@ Status check_copy(const OpDesc& op) {
   return expect_tensor(op, "y", op.outputs[0], y);
 }
 
+// (x...) -> (x'...), each pair of one shape, all of one dtype.
+Status check_multi_tensor_copy(const OpDesc& op) {
+  const Tensors xs = op.ins("x");
+  if (xs.empty()) return refuse(op, "x: expected one tensor or more, got none");
+  for (size_t i = 0; i < xs.size(); ++i) {
+    AICF_TRY(expect_dtype(op, op.in_name(i).c_str(), xs[i], xs[0].dtype));
+    AICF_TRY(expect_tensor(op, op.out_name(i).c_str(), op.outputs[i], xs[i]));
+  }
+  return Status::ok();
+}
+
+Status supports_moves(const OpDesc& op) {
+  const size_t count = op.ins("x").size();
+  if (count > kMostMoves) return decline("takes at most ", kMostMoves, " tensors, got ", count);
+  return needs_element_alignment(op);
+}
+
 constexpr Prepare copy_on_cpu = prepare_with<copy_move, move_cpu>;
 constexpr Prepare copy_on_cuda = AICF_CUDA((prepare_with<copy_move, move_cuda>));
+constexpr Prepare copies_on_cpu = prepare_with<copy_moves, moves_cpu>;
+constexpr Prepare copies_on_cuda = AICF_CUDA((prepare_with<copy_moves, moves_cuda>));
 
 constexpr KernelVariant kVariants[] = {
     skippable_cuda_row("copy_cuda", "copy", kSmAny, copy_on_cuda, needs_element_alignment),
     cpu_row("copy_cpu", "copy", copy_on_cpu, needs_element_alignment),
+    skippable_cuda_row("multi_tensor_copy_cuda", "multi_tensor_copy", kSmAny, copies_on_cuda, supports_moves),
+    cpu_row("multi_tensor_copy_cpu", "multi_tensor_copy", copies_on_cpu, supports_moves),
 };
 
 }  // namespace
@@ -34,6 +55,16 @@ static const Family family([](KernelRegistry& registry) {
                         {},
                         "",
                         check_copy});
+  registry.add(OpSchema{59,
+                        "MultiTensorCopy",
+                        "multi_tensor_copy",
+                        "each x, in the layout of its result",
+                        {strided(many("x"))},
+                        {strided(many("x"))},
+                        {},
+                        {},
+                        "",
+                        check_multi_tensor_copy});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 });
 

@@ -101,6 +101,9 @@
 %view = kernel.view %n : (tensor<3x4x8xbf16>) -> tensor<8x3x4xbf16, strided<[1, 32, 8]>>
 // CHECK: %turned = kernel.copy x(%view) : (tensor<8x3x4xbf16, strided<[1, 32, 8]>>) -> tensor<8x3x4xbf16>
 %turned = kernel.copy x(%view) : (tensor<8x3x4xbf16, strided<[1, 32, 8]>>) -> tensor<8x3x4xbf16>
+// CHECK: %copies, %copies_1 = kernel.multi_tensor_copy x(%x, %b)
+// CHECK-NEXT: : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>)
+%copies, %copies_1 = kernel.multi_tensor_copy x(%x, %b) : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>)
 // CHECK: %wide = kernel.view %b : (tensor<2xf32>) -> tensor<4x2xf32, strided<[0, 1]>>
 %wide = kernel.view %b : (tensor<2xf32>) -> tensor<4x2xf32, strided<[0, 1]>>
 // CHECK: %left = kernel.copy x(%wide) : (tensor<4x2xf32, strided<[0, 1]>>) -> tensor<4x2xf32, strided<[3, 1], offset: 1>>

@@ -1,4 +1,4 @@
-"""copy: every cast, and between layouts."""
+"""copy: every cast, and between layouts; multi_tensor_copy: several between layouts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
+from aicf_mlir.passes.merge_copies import MOST_TENSORS
 from kernel_cases.case import DIMS, FLOATS, Array, Case, Generator, Maker
 from kernel_cases.eltwise import SHAPES
 from kernel_cases.places import Place, placed, repeated
@@ -105,4 +106,30 @@ def _copied_places() -> Iterator[tuple[tuple[int, ...], Place | None, Place | No
     )
 
 
-CASES: dict[str, Generator] = {"copy": copy}
+def together(make: Maker) -> Iterator[Case]:
+    """Several moves of one launch: of tensors of all sizes and layouts, some without elements, as many as it takes."""
+    places = [*_copied_places()]
+    for count, first in (
+        (1, 0),
+        (2, 5),
+        (MOST_TENSORS, 0),
+        (MOST_TENSORS, 40),
+        (MOST_TENSORS, len(places) - MOST_TENSORS),
+    ):
+        chosen = places[first : first + count]
+        shapes, xs, ys = zip(*chosen, strict=True)
+        values = [
+            values if x is None else x.once(values)
+            for values, x in zip((_bits(make, make.dtype, shape) for shape in shapes), xs, strict=True)
+        ]
+        yield Case(
+            f"{count} tensors from {first}",
+            values,
+            [(make.dtype, shape) for shape in shapes],
+            counts=((count,), (count,)),
+            places=(*xs, *ys),
+            exact=True,
+        )
+
+
+CASES: dict[str, Generator] = {"copy": copy, "multi_tensor_copy": together}

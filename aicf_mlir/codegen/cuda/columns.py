@@ -37,7 +37,7 @@ LEAST_ROWS = 4
 """The fewest rows of a thread before rows are divided among blocks."""
 ROOM = 64
 """Registers of a thread for its sums, at most."""
-IN_FLIGHT = 192
+IN_FLIGHT = 256
 """Bytes that a thread reads ahead, at most."""
 PARTS_IN_FLIGHT = 8
 """Partial rows that a thread of the second phase reads before it adds them."""

@@ -1,12 +1,14 @@
 """A gemm_map: the product's device code around an epilogue that is printed from the body.
 
 A small product reads the body's other operands before the sums. It reads the operands that its launch names as `ahead` before the
-wait for the launch before it, in ways that bypass the first-level cache.
+wait for the launch before it, in ways that bypass the first-level cache. A larger product of f32 copies them into shared memory
+beside the sums, as many as there is room for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from aicf_mlir import _C
 from aicf_mlir.codegen.cuda.access import (
@@ -40,6 +42,14 @@ from aicf_mlir.ir.body import is_table
 from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, elements, strides_along
 from aicf_mlir.kernels.product import Product
 
+SHARED = {"sm_80": 164 << 10, "sm_87": 164 << 10, **dict.fromkeys(("sm_90", "sm_100", "sm_103"), 228 << 10)}
+"""Bytes of shared memory of a multiprocessor, where it has more than others."""
+SHARED_AT_LEAST = 100 << 10
+RESERVED = 1 << 10
+"""Bytes of it that each block costs besides."""
+COPIED = (4, 8, 16)
+"""Bytes that an asynchronous copy may move."""
+
 
 def code(kernel: Kernel) -> Code:
     """The text of a gemm_map and its one launch."""
@@ -48,6 +58,7 @@ def code(kernel: Kernel) -> Code:
     size, axes = tile_of(problem), _axes(kernel)
     neighbours = _neighbours(kernel, size, axes)
     early = _reads_early(size, neighbours)
+    staged = _staged(kernel, size, axes, neighbours)
     ahead = Prefetch(0 in kernel.ahead, 1 in kernel.ahead, any(number > 1 for number in kernel.ahead))
     given = [STORED[product.a.element], STORED[product.b.element]]
     others = [f"{type_} {name}" for type_, name in _members(kernel)]
@@ -62,7 +73,7 @@ def code(kernel: Kernel) -> Code:
         size,
         kernel.id,
         parameters,
-        _epilogue(kernel, axes, neighbours, early),
+        _epilogue(kernel, axes, neighbours, early, staged),
         f"Epilogue{{{', '.join(name for _, name in _members(kernel))}}}",
         neighbours,
         a="left",
@@ -70,7 +81,8 @@ def code(kernel: Kernel) -> Code:
         ahead=ahead,
     )
     blocks = blocks_of(problem, size) if elements(kernel.domain) else 0
-    return Code(text, (Phase(kernel.id, blocks, threads=size["threads"], shared=size["shared"]),))
+    shared = size["shared"] + (staged.bytes * staged.words if staged else 0)
+    return Code(text, (Phase(kernel.id, blocks, threads=size["threads"], shared=shared),))
 
 
 def can_prefetch(kernel: Kernel) -> frozenset[int]:
@@ -106,6 +118,50 @@ def _neighbours(kernel: Kernel, size: _C.ProductTile, axes: Sequence[Axis]) -> i
 def _reads_early(size: _C.ProductTile, neighbours: int) -> bool:
     """True if the epilogue has its operands before the sums: if a thread has one element, or one word of them."""
     return is_small_product(size) and size["rows"] * size["columns"] // neighbours <= size["threads"]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The operands that a tile has in shared memory before its epilogue."""
+
+    numbers: tuple[int, ...]
+    words: int
+    """Of a tile: neighbours that the epilogue takes at once."""
+    sizes: tuple[int, ...]
+    """Bytes of each operand's word."""
+
+    @property
+    def each(self) -> Iterable[tuple[int, int]]:
+        """The operands, with the bytes of a word."""
+        return zip(self.numbers, self.sizes, strict=True)
+
+    @property
+    def bytes(self) -> int:
+        """Of a word of all."""
+        return sum(self.sizes)
+
+    def start(self, number: int) -> int:
+        """Where the words of an operand begin, in bytes."""
+        return self.words * sum(self.sizes[: self.numbers.index(number)])
+
+
+def _staged(kernel: Kernel, size: _C.ProductTile, axes: Sequence[Axis], neighbours: int) -> Staged | None:
+    """The operands that differ from row to row, in words that a copy moves, as many as there is room for."""
+    if size["product"] != "RegisterGroupProduct":
+        return None
+    words = size["rows"] * size["columns"] // neighbours
+    room = SHARED.get(kernel.target, SHARED_AT_LEAST) // size["resident"] - RESERVED - size["shared"]
+    numbers: list[int] = []
+    sizes: list[int] = []
+    for number in _read(kernel):
+        down, across = axes[-2].strides[number], axes[-1].strides[number]
+        bytes_ = (neighbours if across else 1) * size_of(kernel.operands[number].element)
+        if down and (across in (0, 1) or neighbours == 1) and bytes_ in COPIED:
+            if words * (sum(sizes) + bytes_) > room:
+                break
+            numbers.append(number)
+            sizes.append(bytes_)
+    return Staged(tuple(numbers), words, tuple(sizes)) if numbers else None
 
 
 def _read(kernel: Kernel) -> list[int]:
@@ -153,10 +209,12 @@ def _members(kernel: Kernel) -> list[tuple[str, str]]:
     ]
 
 
-def _epilogue(kernel: Kernel, axes: Sequence[Axis], neighbours: int, early: bool) -> str:
+def _epilogue(
+    kernel: Kernel, axes: Sequence[Axis], neighbours: int, early: bool, staged: Staged | None
+) -> str:
     """The struct that computes the body of `neighbours` elements of a row, and writes the results.
 
-    `early`: the other operands that it reads are fetched before the product.
+    `early`: the other operands that it reads are fetched before the product. `staged`: some are in shared memory.
     """
     text = Text()
     kind = integer(max(reach(axes), elements(kernel.domain)))
@@ -188,14 +246,32 @@ def _epilogue(kernel: Kernel, axes: Sequence[Axis], neighbours: int, early: bool
             fetching("fetch", [number for number in read if number not in ahead])
             if ahead:
                 fetching("fetch_ahead", ahead, "ahead")
-        given = f"{at}, {sums}, {place}" + (", const Early& early" if early else "")
+        if staged:
+            text.add(f"static constexpr int kStaged = {staged.bytes};")
+            given = f"{at}, {place}, int word, unsigned char* staged"
+            with text.block(f"__device__ __forceinline__ void stage({given}) const"):
+                found = _place(text, kernel, axes, kind)
+                for number, bytes_ in staged.each:
+                    to = f"staged + {staged.start(number)} + word * {bytes_}"
+                    source = f"{pointer(kernel, number)} + ({found.offset(number)})"
+                    text.add(f"aicf::gemm::copy_async<{bytes_}>({to}, {source}, {bytes_});")
+        given = f"{at}, {sums}, {place}"
+        given += (
+            ", const Early& early" if early else ", int word, const unsigned char* staged" if staged else ""
+        )
         with text.block(f"__device__ __forceinline__ void operator()({given}) const"):
             if early:
                 text.add(*(f"const auto& x{number} = early.x{number};" for number in read))
             found = _place(text, kernel, axes, kind)
             if not early:
                 text.add(*vectors)
-                fetch_all(found, read)
+                fetch_all(found, [number for number in read if not staged or number not in staged.numbers])
+            if staged:
+                for number, bytes_ in staged.each:
+                    kept = f"staged + {staged.start(number)} + word * {bytes_}"
+                    count = neighbours if axes[-1].strides[number] else 1
+                    type_ = f"Vec<{STORED[kernel.operands[number].element]}, {count}>"
+                    text.add(f"x{number}[0] = *reinterpret_cast<const {type_}*>({kept});")
             compute(text, kernel, found, neighbours, given={0: "z[j]"})
     return str(text)
 

@@ -69,18 +69,22 @@ TileSize tensor_core_tile(int64_t m, int64_t n, int64_t batch) {
   return kSmallest;
 }
 
-TileSize register_tile(int64_t m, int64_t n, int64_t batch) {
+TileSize register_tile(int64_t m, int64_t n, int64_t batch, int64_t k) {
   // What a multiprocessor takes for a tile, beside the first: seen on an H200, whose launches last as many of
-  // these as a multiprocessor has tiles. Larger ones read less for each product.
-  constexpr int64_t kTimes[] = {100, 53, 30, 21};
+  // these as a multiprocessor has tiles. Larger ones read less for each product. Of short sums it waits more
+  // than it computes, and two tiles of 64 x 32, which it has at once, take little more than one.
+  constexpr int64_t kTimes[] = {100, 53, 30, 21}, kTwo = 2, kTimeOfTwo = 50, kShort = 64;
   TileSize best = kSmallestRegisterTile;
   if (!tiles_fill(kRegisterTiles[std::size(kTimes) - 1], m, n, batch)) return best;
   int64_t least = INT64_MAX;
   for (size_t i = 0; i < std::size(kTimes); ++i) {
-    const int64_t rounds =
-        (tiles_of(kRegisterTiles[i], m, n) * batch + kMultiprocessors - 1) / kMultiprocessors;
-    if (rounds * kTimes[i] >= least) continue;
-    least = rounds * kTimes[i];
+    const int64_t tiles = tiles_of(kRegisterTiles[i], m, n) * batch;
+    const int64_t rounds = (tiles + kMultiprocessors - 1) / kMultiprocessors;
+    int64_t time = rounds * kTimes[i];
+    if (i == kTwo && k > 0 && k <= kShort)
+      time = std::min(time, (tiles + 2 * kMultiprocessors - 1) / (2 * kMultiprocessors) * kTimeOfTwo);
+    if (time >= least) continue;
+    least = time;
     best = kRegisterTiles[i];
   }
   return best;
@@ -128,7 +132,7 @@ Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t k, int64_
     return decide(tf32 ? TENSOR_PANEL_TILE(TF32TensorPanel16) : TENSOR_PANEL_TILE(TensorPanel16));
   }
   if (dtype == DType::F32 && sm >= kSmAsyncCopies) {
-    const TileSize size = register_tile(m, n, batch);
+    const TileSize size = register_tile(m, n, batch, k);
     const ProductTile tiles[] = {REGISTER_GROUP_TILE(RegisterGroup128x64),
                                  REGISTER_GROUP_TILE(RegisterGroup64),
                                  REGISTER_GROUP_TILE(RegisterGroup64x32),

@@ -36,8 +36,8 @@ Division divided(TileSize tile, int64_t k, int64_t parts);
 // Those of f32 in registers, the largest first.
 constexpr TileSize kRegisterTiles[] = {{128, 64}, {64, 64}, {64, 32}, {32, 32}, {16, 16}};
 
-// The one of them that takes the least time.
-TileSize register_tile(int64_t m, int64_t n, int64_t batch);
+// The one of them that takes the least time, for sums of k terms where that is not 0.
+TileSize register_tile(int64_t m, int64_t n, int64_t batch, int64_t k = 0);
 
 // How the code of device/ computes a product; by which names, and how it is launched.
 struct ProductTile {

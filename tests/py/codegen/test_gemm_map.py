@@ -36,6 +36,68 @@ def test_random_products_and_epilogues(
         assert code == 0, f"seed {seed}: {capsys.readouterr()}\n{path.read_text()}"
 
 
+STAGED = """\
+scalar.body @gated(%z: f32, %x: f32, %y: f32, %r: f32, %b: f32) -> (f32, f32) {{
+  %0 = arith.mulf %z, %x : f32
+  %1 = arith.addf %0, %y : f32
+  %2 = arith.mulf %0, %r : f32
+  %3 = arith.addf %2, %b : f32
+  scalar.yield %3, %1 : f32, f32
+}}
+func.func @f(%a: tensor<{a}xf32>, %b: tensor<{b}xf32>, %x: tensor<{y}xf32>, %y: tensor<{y}x{other}>, %r: tensor<{rows}xf32>,
+    %c: tensor<{columns}xf32>) -> (tensor<{y}xf32>, tensor<{y}x{other}>) {{
+  %0 = kernel.view %r : (tensor<{rows}xf32>) -> tensor<{y}xf32, strided<[{by_row}]>>
+  %1 = kernel.view %c : (tensor<{columns}xf32>) -> tensor<{y}xf32, strided<[{by_column}]>>
+  %2, %3 = kernel.gemm_map a(%a) b(%b) x(%x, %y, %0, %1) {{body = @gated{flags}}} : (tensor<{a}xf32>, tensor<{b}xf32>,
+    tensor<{y}xf32>, tensor<{y}x{other}>, tensor<{y}xf32, strided<[{by_row}]>>, tensor<{y}xf32, strided<[{by_column}]>>)
+    -> (tensor<{y}xf32>, tensor<{y}x{other}>)
+  func.return %2, %3 : tensor<{y}xf32>, tensor<{y}x{other}>
+}}
+"""
+BATCHED, FLIPPED_A, FLIPPED_B = (
+    "3x700x64 3x64x260 3x700x260",
+    "64x8192 64x64 8192x64",
+    "1030x100 516x100 1030x516",
+)
+
+
+@pytest.mark.parametrize("other", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        "8192x64 64x64 8192x64",
+        "8191x20 20x68 8191x68",
+        "4099x64 64x65 4099x65",
+        "2048x40 40x1024 2048x1024",
+        *(BATCHED, FLIPPED_A, FLIPPED_B),
+    ],
+)
+def test_epilogues_of_many_operands_beside_large_products(
+    shapes: str, other: str, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whole tiles, edges of rows and of columns, single neighbours, tiles of two slices, batches, transposes."""
+    a, b, y = shapes.split()
+    *batch, rows, columns = y.split("x")
+    nothing = "0, " * len(batch)
+    flags = ", trans_a = true" if shapes is FLIPPED_A else ", trans_b = true" if shapes is FLIPPED_B else ""
+    path = tmp_path / "f.mlir"
+    path.write_text(
+        STAGED.format(
+            a=a,
+            b=b,
+            y=y,
+            rows=rows,
+            columns=columns,
+            flags=flags,
+            other=other,
+            by_row=f"{nothing}1, 0",
+            by_column=f"{nothing}0, 1",
+        )
+    )
+    code = aicf_run([str(path), "--device", device, "--compare=interp", "--seed", "3"])
+    assert code == 0, f"{capsys.readouterr()}\n{path.read_text()}"
+
+
 ELU = """\
 func.func @f(%x: tensor<64x32x{element}>, %w: tensor<32x48x{element}>, %r: tensor<64x48x{element}>) -> tensor<64x48x{element}> {{
   %0 = nn.matmul %x, %w : (tensor<64x32x{element}>, tensor<32x48x{element}>) -> tensor<64x48x{element}>

@@ -261,7 +261,7 @@ def test_the_module_has_the_headers_as_they_are() -> None:
         ("f32", (352, 384, 8), "Register32"),
         ("f32", (512, 511, 8), "RegisterGroup64x32"),
         ("f32", (768, 768, 8), "RegisterGroup64x32"),
-        ("f32", (512, 1024, 8), "RegisterGroup64"),
+        ("f32", (512, 1024, 200), "RegisterGroup64"),
         ("f32", (1024, 1024, 8), "RegisterGroup128x64"),
         ("f32", (2048, 2048, 8), "RegisterGroup128x64"),
         ("f64", (512, 512, 8), "Element16"),
@@ -272,6 +272,11 @@ def test_a_product_has_the_tile_of_its_size(element: str, sizes: tuple[int, int,
     assert (tile_of(case.problem)["shape"], case.tile["shape"]) == (shape, shape)
     rows, columns = case.tile["rows"], case.tile["columns"]
     assert blocks_of(case.problem, case.tile) == -(-sizes[0] // rows) * -(-sizes[1] // columns)
+
+
+@pytest.mark.parametrize(("k", "shape"), [(64, "RegisterGroup64x32"), (65, "RegisterGroup64")])
+def test_short_sums_have_two_tiles_at_once(k: int, shape: str) -> None:
+    assert tile_of(make("tile", "f32", (8192, 64, k), (False, False)).problem)["shape"] == shape
 
 
 def test_blocks_of_nothing() -> None:

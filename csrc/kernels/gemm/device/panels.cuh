@@ -102,8 +102,6 @@ template <class Epilogue, class = void>
 struct EarlyOf {
   using Type = Nothing;
 };
-template <class T>
-using Void = void;
 template <class Epilogue>
 struct EarlyOf<Epilogue, Void<typename Epilogue::Early>> {
   using Type = typename Epilogue::Early;

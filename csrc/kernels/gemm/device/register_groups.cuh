@@ -99,9 +99,17 @@ struct RegisterGroupProduct {
       commit_copies();
       write(-1, 0);
       start(true, 0, left - kTurn);
+      // Behind the first tiles, which do not wait for it.
+      constexpr bool kStages = StagedBytes<Epilogue>::kBytes > 0;
+      const StagedTile<Shape, WZ, decltype(place), Epilogue> staged{place, epilogue, shared + Shared::kBytes};
+      if constexpr (kStages) {
+        staged.start(p);
+        commit_copies();
+      }
       float sums[TM][TN] = {}, x[2][TM], y[2][TN];
       RowTotals<Format, Shape, TRANS_A> rows;
-      wait();
+      wait_copies<kStages ? 1 : 0>();
+      sync_group<Shape::kGroupThreads>(group);
       FragmentB::read(y[0], first_b, 0);
       FragmentA::read(x[0], first_a, 0);
 #pragma unroll 1
@@ -128,6 +136,7 @@ struct RegisterGroupProduct {
       // behind barriers that some warps have passed more often than others it reports races across
       // __syncthreads.
       if (left + group * BK > 0) sync_group<Shape::kGroupThreads>(group);
+      if constexpr (kStages) wait_copies<0>();
 
 #pragma unroll 1
       for (int slice = 0; slice < Shape::kSlices; ++slice) {
@@ -144,7 +153,10 @@ struct RegisterGroupProduct {
                 make_float4(sums[i][j + 1], sums[i][j], sums[i][j + 3], sums[i][j + 2]);
         }
         __syncthreads();
-        finish_tile<Shape, WZ>(p, memory, place, slice, epilogue);
+        if constexpr (kStages)
+          finish_tile<Shape, WZ>(p, memory, place, slice, staged);
+        else
+          finish_tile<Shape, WZ>(p, memory, place, slice, epilogue);
       }
       if (adds_rows) rows.finish(p, memory, place, totals);
       __syncthreads();  // before the next tile overwrites the sums

@@ -49,6 +49,49 @@ __device__ __forceinline__ void finish_tile(const P& p, const float* sums, const
   }
 }
 
+// What an epilogue reads beside the sums, where it has kStaged bytes of it for each word of W neighbours of a
+// tile: `stage` starts to copy a word's into shared memory, in front of the product, beside which it comes.
+// operator() takes it at its end then. A thread copies what it takes itself, so it waits for its own copies
+// only.
+template <class T>
+using Void = void;
+template <class Epilogue, class = void>
+struct StagedBytes {
+  static constexpr int kBytes = 0;
+};
+template <class Epilogue>
+struct StagedBytes<Epilogue, Void<decltype(Epilogue::kStaged)>> {
+  static constexpr int kBytes = Epilogue::kStaged;
+};
+template <class Shape, int W, class Place, class Epilogue>
+struct StagedTile {
+  const Place& place;
+  const Epilogue& epilogue;
+  unsigned char* memory;
+
+  __device__ __forceinline__ int word(long long row, long long column) const {
+    return static_cast<int>(row - place.row) * (Shape::BN / W) + static_cast<int>(column - place.column) / W;
+  }
+
+  // All of this thread's words of the tile, in the places of finish_tile.
+  template <class P>
+  __device__ __forceinline__ void start(const P& p) const {
+    constexpr int kAcross = Shape::BN / W;
+    const int column = threadIdx.x % kAcross * W;
+    if (column >= within(p.n, place.column, Shape::BN)) return;
+    const int rows = within(p.m, place.row, Shape::BM);
+#pragma unroll 4
+    for (int r = threadIdx.x / kAcross; r < rows; r += Shape::kThreads / kAcross)
+      epilogue.stage(place.member, place.row + r, place.column + column,
+                     word(place.row + r, place.column + column), memory);
+  }
+
+  __device__ __forceinline__ void operator()(const Member& member, const float (&z)[W], long long row,
+                                             long long column) const {
+    epilogue(member, z, row, column, word(row, column), memory);
+  }
+};
+
 // The sums of a's rows along k: each thread sums a share of one row of every tile, then the shares are added
 // from the first to the last. Zeros beyond the edges add nothing.
 template <class Format, class Shape, bool TRANS_A>

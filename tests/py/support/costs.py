@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol, TypeVar
 import pytest
 
 TABLE = Path(__file__).parents[1] / "costs.tsv"
-CASES = 0.5
+CASES = 0.3
 """CPU seconds for the cases of one function in a usual run; one case always runs."""
-DRAWS = 1.5
+DRAWS = 1.0
 """CPU seconds for what a function draws, or takes from a list, by the fixture `some`."""
 
 Item = TypeVar("Item")

@@ -64,6 +64,8 @@ class Checkpoints:
     def __init__(self) -> None:
         self._buffers: Sequence[torch.Tensor] = ()
         self._written: list[Written] = []
+        self._kept: list[torch.Tensor] = []
+        """The values that nodes of autograd have kept: nodes refer to them weakly, or a value would keep itself."""
 
     @contextmanager
     def traced(self, buffers: Sequence[torch.Tensor]) -> Generator[None]:
@@ -80,6 +82,7 @@ class Checkpoints:
             yield
         finally:
             setattr(CHECKPOINT, AROUND, theirs)
+            self._kept.clear()
 
     def call(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         """Return the value of a function that torch computes again as a whole."""
@@ -125,6 +128,7 @@ class Checkpoints:
             nonlocal kept
             kept = self._versions()
             keeping.add(AUTOGRAD._get_sequence_nr() - 1)  # a node keeps values when it has been made
+            self._kept.append(tensor)
             return weakref.ref(tensor)
 
         with saved_tensors_hooks(keep, lambda held: held()), draws:

@@ -1,8 +1,8 @@
-"""A step of Burgers' equation by a physics-informed network under Adam, beside torch and JAX.
+"""Steps with derivatives in their loss under Adam, beside torch and JAX: Burgers' equation, and a potential with forces.
 
-`python bench/pinn.py [--device cuda]` prints microseconds a step, best of several runs in turn, the loss of the last one, and
-the launches of ours. JAX takes part where it is installed: a call for each step, and 100 steps in one `lax.scan`; its derivatives
-are those of a point, mapped over all. On a GPU torch's step is also replayed as a CUDA graph.
+`python bench/derivatives.py [--device cuda]` prints microseconds a step, best of several runs in turn, the loss of the last one,
+and the launches of ours. JAX takes part in Burgers' equation where it is installed: a call for each step, and 100 steps in one
+`lax.scan`; its derivatives are those of a point, mapped over all. On a GPU torch's step is also replayed as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from contender import Contender, repeat, timed
@@ -22,10 +25,13 @@ from torch_peers import graph_of, step_of
 from aicf_mlir import compile_train_step, default_device
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+import potential
 from pinn_burgers import VISCOSITY, Batch, slope
 
 SIZES = ((1024, 32, 4), (8192, 64, 5))
 """Points, width, layers."""
+CLUSTERS = (32, 1024)
+"""Clusters of atoms in a batch."""
 STARTS = 256
 """Points of the start, where the solution is known."""
 SCANNED = 100
@@ -54,20 +60,34 @@ def loss_of(model: nn.Module, batch: Batch) -> torch.Tensor:
     return residual.square().mean() + begun.square().mean()
 
 
-def of_torch(model: nn.Module, batch: Batch, device: str) -> Iterator[Contender]:
+@dataclass(frozen=True)
+class Problem:
+    """A train step: what it is called, its model, a batch on the host, its loss, and its twin in JAX."""
+
+    name: str
+    model: Callable[[], nn.Module]
+    batch: Batch
+    loss_of: Callable[[Any, Batch], Any]
+    of_jax: Callable[[nn.Module, Batch], Iterator[Contender]] | None = None
+
+
+def of_torch(problem: Problem, model: nn.Module, batch: Batch, device: str) -> Iterator[Contender]:
     """Eager, and as a graph where there are graphs."""
     on_gpu = device == "cuda"
     adam = torch.optim.Adam(model.parameters(), fused=True, capturable=on_gpu)
-    step = step_of(
-        lambda given: loss_of(model, {k: v.detach() for k, v in given.items()}), batch, adam, adam.step
-    )
+
+    def loss(given: Batch) -> torch.Tensor:
+        found = problem.loss_of(model, {name: tensor.detach() for name, tensor in given.items()})
+        return found[0] if isinstance(found, tuple) else found
+
+    step = step_of(loss, batch, adam, adam.step)
     yield Contender("torch", lambda n: repeat(step, n))
     if on_gpu:
         replayed = graph_of(step, model, adam)
         yield Contender("torch's graph", lambda n: repeat(replayed, n))
 
 
-def of_jax(model: nn.Module, batch: Batch) -> Iterator[Contender]:
+def burgers_in_jax(model: nn.Module, batch: Batch) -> Iterator[Contender]:
     """Each point by itself, as one writes it there."""
     import jax
     import jax.numpy as jnp
@@ -101,29 +121,39 @@ def of_jax(model: nn.Module, batch: Batch) -> Iterator[Contender]:
         )
 
 
-def contenders(size: tuple[int, int, int], device: str) -> Iterator[Contender]:
-    count, width, layers = size
+def problems() -> Iterator[Problem]:
+    for count, width, layers in SIZES:
+        name = f"{count} points, {layers} layers of {width}"
+        yield Problem(name, partial(network, width, layers), points(count), loss_of, burgers_in_jax)
+    for count in CLUSTERS:
+        torch.manual_seed(0)
+        batch = potential.clusters(count, torch.device("cpu"))
+        yield Problem(f"forces in {count} clusters of 6 atoms", potential.Potential, batch, potential.loss_of)
+
+
+def contenders(problem: Problem, device: str) -> Iterator[Contender]:
     torch.manual_seed(0)
-    model = network(width, layers)
-    batch = points(count)
-    on_device = {name: tensor.to(device) for name, tensor in batch.items()}
+    model = problem.model()
+    on_device = {name: tensor.to(device) for name, tensor in problem.batch.items()}
 
     def copy() -> nn.Module:
-        made = network(width, layers).to(device)
+        made = problem.model().to(device)
         made.load_state_dict(model.state_dict())
         return made
 
     ours = copy()
     adam = torch.optim.Adam(ours.parameters())
-    step = compile_train_step(ours, adam, loss_fn=loss_of, example=on_device, device=device)
+    step = compile_train_step(ours, adam, loss_fn=problem.loss_of, example=on_device, device=device)
     step.warmup(on_device)
     step.capture(on_device)
+
     yield Contender(f"AICF, {len(step.planned_kernels())} launches", lambda n: float(step.replay(n)))
-    yield from of_torch(copy(), on_device, device)
-    try:
-        yield from of_jax(model, batch)
-    except ImportError:
-        print("JAX is not installed", file=sys.stderr)
+    yield from of_torch(problem, copy(), on_device, device)
+    if problem.of_jax is not None:
+        try:
+            yield from problem.of_jax(model, problem.batch)
+        except ImportError:
+            print("JAX is not installed", file=sys.stderr)
 
 
 def main() -> None:
@@ -131,8 +161,8 @@ def main() -> None:
     parser.add_argument("--device", default=default_device())
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    for size in SIZES:
-        rows = [*contenders(size, options.device)]
+    for problem in problems():
+        rows = [*contenders(problem, options.device)]
         losses = {row.name: row.run(SCANNED) for row in rows}
         times: dict[str, list[float]] = {row.name: [] for row in rows}
         counts = {
@@ -142,7 +172,7 @@ def main() -> None:
         for _ in range(options.rounds):
             for row in rows:
                 times[row.name].append(timed(row, counts[row.name]))
-        print(f"{size[0]} points, {size[2]} layers of {size[1]}, {options.device}")
+        print(f"{problem.name}, {options.device}")
         for name, each in times.items():
             ratio = min(each) / min(times[rows[0].name])
             print(f"  {name:22}{min(each):10.1f} us {ratio:6.2f}   loss after {SCANNED}: {losses[name]:.6f}")

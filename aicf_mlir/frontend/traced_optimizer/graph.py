@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self, cast
 
 import torch
@@ -275,7 +276,7 @@ class OptimizerGraph:
         """Return the user's line of `node`."""
         return source.of_stack_trace(node.meta.get("stack_trace")) or self.fallback
 
-    @property
+    @cached_property
     def constants(self) -> dict[Node, torch.Tensor]:
         """Return the tensors that the step makes of numbers, each by its placeholder."""
         return lifted(self.program)

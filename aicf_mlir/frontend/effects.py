@@ -43,11 +43,16 @@ def written_operands(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 class Writes(TorchDispatchMode):
-    """The memory that ops write to while it is entered, including the ops inside of other ops."""
+    """Hands each tensor that an op is about to write to over to `note`, including those of the ops inside of other ops."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[torch.Tensor], object]) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
-        self.memory = set[object]()
+        self._note = note
+
+    @classmethod
+    def supports_higher_order_operators(cls) -> bool:
+        """True: they pass."""
+        return True
 
     def __torch_dispatch__(
         self,
@@ -56,10 +61,14 @@ class Writes(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if isinstance(func, OpOverload):
-            self.memory.update(memory_of(tensor) for tensor in written_operands(func, args, kwargs or {}))
-        result: Any = cast(Any, func)(*args, **(kwargs or {}))
-        return result
+        if not isinstance(func, OpOverload):
+            result: Any = func(*args, **(kwargs or {}))
+            return result
+        if schema_of(func).is_mutable:
+            for tensor in written_operands(func, args, kwargs or {}):
+                self._note(tensor)
+        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            return cast(Any, func)(*args, **(kwargs or {}))
 
 
 class WritesUndone:
@@ -81,7 +90,7 @@ class WritesUndone:
     @contextmanager
     def seen(self) -> Generator[None]:
         """See each write of the ops inside."""
-        with _EachWrite(self._keep):
+        with Writes(self._keep):
             yield
 
     @contextmanager
@@ -120,30 +129,3 @@ class _CallsWithValues(TorchFunctionMode):
         has_values = any(type(tensor) in PLAIN for tensor in tensors((args, kwargs)))
         with self._undone.seen() if has_values else nullcontext():
             return func(*args, **(kwargs or {}))
-
-
-class _EachWrite(TorchDispatchMode):
-    def __init__(self, keep: Callable[[torch.Tensor], None]) -> None:
-        super().__init__()  # pyright: ignore[reportUnknownMemberType]
-        self._keep = keep
-
-    @classmethod
-    def supports_higher_order_operators(cls) -> bool:
-        """True: they pass."""
-        return True
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if not isinstance(func, OpOverload):
-            result: Any = func(*args, **(kwargs or {}))
-            return result
-        if schema_of(func).is_mutable:
-            for tensor in written_operands(func, args, kwargs or {}):
-                self._keep(tensor)
-        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-            return cast(Any, func)(*args, **(kwargs or {}))

@@ -269,10 +269,11 @@ class _Run:
         own = {memory_of(tensor) for tensor in written}
         had_gradient = {id(operand): operand.requires_grad for operand in operands}
         before = [(t, t._version, t.grad_fn) for memory in own for t in self.held.get(memory, ())]
-        with Writes() as seen:
+        seen = set[object]()
+        with Writes(lambda tensor: seen.add(memory_of(tensor))):
             made = self._without_loose_ends(op(*args, **kwargs), operands)
         memories = {memory_of(operand) for operand in operands}
-        if hidden := (seen.memory & memories) - own:
+        if hidden := (seen & memories) - own:
             node.meta[EFFECT] = True
         self._saw(node, operands, own | hidden)
         for memory in own | hidden:

@@ -15,7 +15,7 @@ from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, ParamGroup, parse_groups
-from aicf_mlir.dialects.train import GradientOp
+from aicf_mlir.dialects.train import GradientOp, InputOp
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.model import check_dtype, unwrapped
@@ -232,7 +232,7 @@ class Request:
                     run_passes(context, traced.module, parse_passes("autodiff"))
                 except PassFailedException as error:
                     raise TraceError(f"{self.name}: keep_gradients: {error}") from error
-            elif any(isinstance(op, GradientOp) for op in traced.module.walk()):
+            elif any(isinstance(op, GradientOp | InputOp) for op in traced.module.walk()):
                 run_passes(context, traced.module, parse_passes("autodiff{inner}"))
             first = "lowered"
         run_stages(traced.module, context, target=target, first=first, after_each=stages, options=options)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import children
 import pytest
 from gemm_maps import random_gemm_map
+from generated_cases import dense
 from xdsl.utils.exceptions import DiagnosticException
 
 from aicf_mlir.codegen import nvrtc
+from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.nn.rows import ROWS
 from aicf_mlir.errors import AicfError
+from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.printing import to_text
 from aicf_mlir.ir.verify import verify_module
+from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
 from aicf_mlir.reports.sources import sources
 from aicf_mlir.stages import Snapshots, run_stages
 from aicf_mlir.text.parsing import make_context, parse_module
@@ -96,6 +101,28 @@ def test_epilogues_of_many_operands_beside_large_products(
     )
     code = aicf_run([str(path), "--device", device, "--compare=interp", "--seed", "3"])
     assert code == 0, f"{capsys.readouterr()}\n{path.read_text()}"
+
+
+@pytest.mark.parametrize(
+    ("target", "shared"), [("sm_80", 164), ("sm_86", 100), ("sm_90", 228), ("sm_120", 100)]
+)
+@pytest.mark.parametrize("k", [64, 65])
+def test_what_lies_in_shared_memory_has_room(target: str, shared: int, k: int) -> None:
+    """Operands with a number for each row, as many as fit; those that all rows share are none of them."""
+    m, n, count = 8192, 64, 9
+    body = F.trace(["f32"] * (count + 2), lambda z, *others: sum(others, z))
+    row = Tensor("f32", (m, n), (0, 1), 256)
+    operands = (dense("f32", m, n), row, *[dense("f32", m, n)] * count)
+    given = Product(dense("f32", m, k), dense("f32", k, n), False, False)
+    made = generate(Kernel("gemm_map", target, body, (m, n), 0, operands, (dense("f32", m, n),), given))
+    (phase,) = made.phases
+    of_word = sum(map(int, re.findall(r"static constexpr int kStaged = (\d+);", made.source)))
+    blocks = 2 if k == 64 else 1
+    assert of_word % 16 == 0 and (of_word > 0) == (k > 64 or shared > 100)
+    assert blocks * (phase.shared + 1024) <= shared << 10
+    assert ("(staged + 0 + word * 16, a2 +" in made.source) == (of_word > 0)  # a1 is shared by all rows
+    if of_word // 16 < count:
+        assert blocks * (phase.shared + 1024 + 64 * 64 // blocks * 4) > shared << 10  # one more has none
 
 
 ELU = """\

@@ -114,6 +114,27 @@ def test_an_optimizer_makes_tensors_of_numbers(body: Any, device: str) -> None:
         pair.assert_equal(1e-7)  # torch.tensor(0.01) is of f32
 
 
+@pytest.mark.parametrize(
+    "form", [lambda lr: lr, lambda lr: [lr], lambda lr: 2 * lr - 0.01], ids=["alone", "list", "sum"]
+)
+def test_a_tensor_made_of_the_rate_follows_it(form: Callable[[Any], Any]) -> None:
+    class Own(Written):
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:
+            for p, grad, _, group in self.entries():
+                p.sub_(grad * torch.tensor(form(group["lr"])))
+
+    pair = Pair(lambda params: Own(params, lr=0.1), "cpu", double=True)
+    given = batches("cpu", 4, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=given[0], device="cpu")
+    for number, batch in enumerate(given):
+        for optimizer in pair.optimizers:
+            optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
+        step.train_step(batch)
+        pair.in_torch(batch)
+        pair.assert_equal(1e-7)
+
+
 def test_an_optimizer_that_makes_several_numbers_is_refused() -> None:
     def several(self: Written, p: Tensor, grad: Tensor, state: Any) -> None:
         p.sub_(grad * torch.tensor([0.1, 0.2])[0])

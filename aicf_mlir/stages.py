@@ -65,7 +65,14 @@ STAGES: tuple[Stage, ...] = (
     Stage("nn", ("canonicalize", "cse", "dce"), BODY, "the model and its loss, as traced"),
     Stage(
         "grad",
-        ("merge-products{target=$target}", "autodiff", "accumulate?", "sum-ranks", "average-ranks?"),
+        (
+            "merge-products{target=$target}",
+            "autodiff",
+            "join-products{target=$target}",
+            "accumulate?",
+            "sum-ranks",
+            "average-ranks?",
+        ),
         BODY,
         "with the gradient of the loss",
     ),
@@ -81,7 +88,6 @@ STAGES: tuple[Stage, ...] = (
             "skip-overflow?",
             "gather-updates?",
             "average-weights?",
-            "join-products{target=$target}",
             "canonicalize",
             "cse",
             "dce",

@@ -38,11 +38,11 @@ from aicf_mlir.passes.fuse.updating import is_loop
 def fuse_arguments(function: FuncOp, bodies: Bodies, most: int) -> None:
     """Write launches over many tensors where maps of arguments have one body, with `most` bytes of further memory each."""
     fusion = SegmentFusion(function, bodies, most)
-    kinds: dict[Kind, list[LoopMember]] = {}
+    kinds: dict[tuple[Kind, bool], list[LoopMember]] = {}
     for op in fusion.ops:
         member = member_of(op, bodies) if is_loop(op) else None
         if member is not None and is_candidate(member) and is_of_arguments(member) and not is_part(op):
-            kinds.setdefault(kind_of(member), []).append(member)
+            kinds.setdefault((kind_of(member), is_joined(op)), []).append(member)
     for members in kinds.values():
         together = alike(free(fusion, members, most))
         for first in range(0, len(together), count := most_segments(members[0])):
@@ -67,6 +67,17 @@ def is_part(op: Operation) -> bool:
             if has_gaps or byte_size(element, (layout.offset,)) % VECTOR:
                 return True
     return False
+
+
+def is_joined(op: Operation) -> bool:
+    """True if a result of `op` may lie in a join: it has no memory of its own then, and its launch runs in each step. Casts that
+    last from step to step keep away from it.
+    """
+    readers = (reader for result in op.results for reader in readers_of(result))
+    return any(
+        isinstance(reader, kernel.CopyOp) and kernel.join_of(reader.results[0]) is not None
+        for reader in readers
+    )
 
 
 def copy_of(result: SSAValue) -> kernel.CopyOp | None:

@@ -52,3 +52,23 @@ func.func @apart(%p: tensor<4x4xf32>, %q: tensor<4x4xf64>, %r: tensor<3x4xf32>)
   %d = kernel.copy x(%across) : (tensor<4x3xf32, strided<[1, 4]>>) -> tensor<4x3xbf16>
   func.return %b, %c, %d : tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x3xbf16>
 }
+
+// -----
+
+// What lies in a join is written in each step, so it is not one launch with the casts that last from step to step.
+// CHECK-LABEL: func.func @joined
+// CHECK: %a = kernel.copy x(%x)
+// CHECK: %b, %c = kernel.multi_tensor_map x(%p, %q) {body = @copy, segments = 2}
+func.func @joined(%x: tensor<4x4xf32> {aicf.role = "input", aicf.name = "x"}, %p: tensor<4x4xf32> {aicf.role = "param", aicf.name = "p"}, %q: tensor<4x4xf32> {aicf.role = "param", aicf.name = "q"})
+    -> (tensor<8x4xbf16> {aicf.role = "output", aicf.name = "w"}) {
+  %a = kernel.copy x(%x) : (tensor<4x4xf32>) -> tensor<4x4xbf16>
+  %b = kernel.copy x(%p) : (tensor<4x4xf32>) -> tensor<4x4xbf16>
+  %c = kernel.copy x(%q) : (tensor<4x4xf32>) -> tensor<4x4xbf16>
+  %y = kernel.gemm a(%a) b(%b) : (tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  %0 = kernel.copy x(%y) : (tensor<4x4xbf16>) -> tensor<4x4xbf16, strided<[4, 1]>>
+  %1 = kernel.copy x(%a) : (tensor<4x4xbf16>) -> tensor<4x4xbf16, strided<[4, 1], offset: 16>>
+  %2 = kernel.join %0, %1
+    : (tensor<4x4xbf16, strided<[4, 1]>>, tensor<4x4xbf16, strided<[4, 1], offset: 16>>) -> tensor<8x4xbf16>
+  %w = kernel.gemm a(%2) b(%c) : (tensor<8x4xbf16>, tensor<4x4xbf16>) -> tensor<8x4xbf16>
+  func.return %w : tensor<8x4xbf16>
+}

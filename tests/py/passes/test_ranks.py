@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,39 @@ def test_norms_on_a_gpu_are_the_same_launches_where_the_updates_are_divided() ->
     whole = norms(None)
     assert sum("multi_tensor" in kernel for kernel in whole) == 2
     assert norms(0) == norms(1) == whole
+
+
+class Twice(nn.Module):
+    """A weight that is used twice, so that its gradient is a sum of products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.same, self.last = nn.Linear(64, 64), nn.Linear(64, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.same(self.same(x.sin()).tanh()).tanh())
+
+
+def test_a_gpu_adds_products_of_micro_batches_as_those_of_ranks() -> None:
+    """One product over the rows of both would have other bits than the sum over ranks."""
+    example = torch.zeros(6, 64), torch.zeros(6, dtype=torch.int64)
+    model = Twice()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    text = compile_train_step(model, optimizer, loss_fn=loss_of, example=example, device="cpu").ir("nn")
+
+    def products(**options: str) -> Counter[str]:
+        context, found = make_context(), Snapshots()
+        module = parse_module(text, "step", context)
+        run_stages(module, context, target="sm_90", options=options, after_each=found)
+        ops = " ".join(found.text("step").split())
+        return Counter(re.findall(r"nn\.matmul [^{}]*\{trans_a = true\} : (\([^)]*\) -> tensor<\w*>)", ops))
+
+    of_rank = products(**passes_of_ranks("dp", 2, None))
+    assert of_rank == {
+        "(tensor<12x64xf32>, tensor<12x64xf32>) -> tensor<64x64xf32>": 1,
+        "(tensor<6x3xf32>, tensor<6x64xf32>) -> tensor<3x64xf32>": 1,
+    }
+    assert products(accumulate="count=2") == of_rank + of_rank
 
 
 def test_ranks_with_other_sizes_are_refused() -> None:

@@ -37,12 +37,13 @@ class Condition:
     outcome: object
     where: SourceLocation | None
 
-    def holds(self, values: Values) -> bool:
-        """True if the condition still holds."""
+    def broken(self, values: Values) -> str:
+        """What the optimizer does with these numbers that the step would not do; empty while the condition holds."""
         try:
-            return self.expression(values) == self.outcome
-        except (ArithmeticError, TypeError, ValueError):
-            return False
+            same = self.expression(values) == self.outcome
+        except (ArithmeticError, TypeError, ValueError) as error:
+            return f"raises {type(error).__name__} now: {error}"
+        return "" if same else "would decide otherwise now; call recompile()"
 
 
 class LiveNumber(torch.SymFloat):
@@ -59,20 +60,29 @@ class LiveNumber(torch.SymFloat):
         made = getattr(torch.SymFloat, name)(self, *others)
         if any(map(is_unknown, others)):
             return made
-        return self.of(made, function, *others)
+        return self.of(made, function, *others, total="div" not in name)
 
-    def of(self, made: Any, function: Callable[..., Any], *others: Any) -> Any:
-        """Return `made` as a number that is `function` of this one and others."""
+    def of(self, made: Any, function: Callable[..., Any], *others: Any, total: bool = False) -> Any:
+        """Return `made` as a number that is `function` of this one and others; `total`: Python has a result for all numbers.
+
+        Otherwise it is a condition that Python has one: where it raises, a kernel has an infinity or a NaN.
+        """
         parts = [expression_of(part) for part in (self, *others)]
         if not isinstance(made, torch.SymFloat):
             return made
         symbol: Any = vars(made)["node"]
-        return LiveNumber(
-            symbol,
-            lambda values: function(*(part(values) for part in parts)),
-            self._values,
-            self._conditions,
-        )
+
+        def expression(values: Values) -> float:
+            return function(*(part(values) for part in parts))
+
+        def is_real(values: Values) -> bool:
+            return not isinstance(expression(values), complex)
+
+        if not total:
+            self._conditions.append(Condition(is_real, True, source.here()))
+            if not is_real(self._values):
+                raise ValueError("a power of a negative number is complex")
+        return LiveNumber(symbol, expression, self._values, self._conditions)
 
     def found(self, function: Callable[..., Any], *others: Any) -> Any:
         """Return the value of `function` of this number and others, which is a condition from here on."""
@@ -206,7 +216,8 @@ def _least(better: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..
         made: Any = _torch.where(better(*reversed(numbers)), *reversed(numbers)).item()
         if live is None or is_unknown(first) or is_unknown(second):
             return made
-        return live.of(made, plain, second) if live is first else live.of(made, swapped(plain), first)
+        parts = (plain, second) if live is first else (swapped(plain), first)
+        return live.of(made, *parts, total=True)
 
     def function(*given: Any, **options: Any) -> Any:
         if options or len(given) < 2 or not any(isinstance(each, torch.SymFloat) for each in given):

@@ -75,15 +75,14 @@ class OptimizerTrace:
                         " or more or fewer, than when it was compiled; call recompile()"
                     )
         for condition in self.conditions:
-            if not condition.holds(values):
+            if broken := condition.broken(values):
                 where = (
                     f" at {condition.where.file_and_line}{source.quoted(condition.where)}"
                     if condition.where
                     else ""
                 )
                 raise GuardError(
-                    f"{type(self.optimizer).__name__}.step decides{where} by a number of its param groups, and would decide"
-                    " otherwise now; call recompile()"
+                    f"{type(self.optimizer).__name__}.step reads{where} a number of its param groups, and {broken}"
                 )
 
 

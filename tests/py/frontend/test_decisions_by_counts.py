@@ -125,7 +125,7 @@ def test_a_remainder_by_0_is_an_error() -> None:
     step.train_step(batch)
     pair.in_torch(batch)
     pair.set("every", 0)
-    with pytest.raises(GuardError, match=r"Lookahead\.step decides .* call recompile"):
+    with pytest.raises(GuardError, match=r"Lookahead\.step reads .* call recompile"):
         step.train_step(batch)
     with pytest.raises(TraceError, match="modulo by zero"):
         step.recompile()

@@ -208,7 +208,9 @@ def _members(value: Any, depth: int) -> str | None:
         return f"{{{', '.join(entries)}}}"
     for kind, begin, end, each in BRACKETS:
         if is_a(value, kind):
-            return f"{begin}{', '.join(_text(v, depth) for v in _first(each(value)))}{end}"
+            texts = [_text(v, depth) for v in _first(each(value))]
+            single = "," if kind is tuple and len(texts) == 1 else ""
+            return f"{begin}{', '.join(texts)}{single}{end}"
     return None
 
 

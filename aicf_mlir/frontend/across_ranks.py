@@ -51,14 +51,15 @@ def sum_of_ranks(call: Call) -> SSAValue:
     return call.emit.insert(nn.SumOfRanksOp(call.value("x"), call["group"], call["ranks"]))
 
 
-def group_of(layer: Any) -> tuple[str, int] | None:
-    """Return the group that a SyncBatchNorm takes its statistics over, and its number of ranks; None for one process alone.
+def group_of(processes: Any) -> tuple[str, int] | None:
+    """Return the group of a SyncBatchNorm's `processes`, all where it is None, and its number of ranks; None for one process
+    alone.
 
     Raises TraceError if torch would take them over other processes than the step has.
     """
     wanted = [0]
     if dist.is_available() and dist.is_initialized():
-        wanted = dist.get_process_group_ranks(layer.process_group or dist.group.WORLD)
+        wanted = dist.get_process_group_ranks(processes or dist.group.WORLD)
     name, ranks = next(iter(GROUPS.get().items()), ("", None))
     if wanted != _processes_of(ranks, wanted):
         raise trace_error(
@@ -84,7 +85,7 @@ def is_normalized(layer: Any) -> bool:
 
 def synchronized(layer: Any, x: torch.Tensor) -> torch.Tensor:
     """Normalize by the statistics of the batches of all ranks, which have the same size."""
-    group = group_of(layer)
+    group = group_of(layer.process_group)
     if group is None:
         return batchnorm._BatchNorm.forward(layer, x)  # pyright: ignore[reportPrivateUsage]
     layer._check_input_dim(x)

@@ -60,6 +60,15 @@ def test_synchronized_batch_norm_of_other_processes_than_the_step_has_is_refused
             assert found["pair collectives"] == 8 + 2
 
 
+def test_another_group_of_a_synchronized_batch_norm_is_seen(tmp_path: Path) -> None:
+    ranks = found_by("normalized_over_others", 2, tmp_path)
+    for rank, found in enumerate(ranks):
+        assert "model.of_first.process_group was None, now a ProcessGroup" in found["told"]
+        assert f"over the processes [{rank}], and the step has [0, 1]" in found["told"]
+        assert found["same"]
+    assert ranks[0]["digest"] == ranks[1]["digest"]
+
+
 def test_three_ranks_have_the_bits_of_three_micro_batches(tmp_path: Path) -> None:
     ranks = found_by("as_micro_batches", 3, tmp_path)
     for name, (bits, alone) in ranks[0].items():

@@ -25,6 +25,21 @@ def test_a_divided_optimizer_has_the_bits_of_a_whole_one(tmp_path: Path, count: 
         assert [case["bytes"][1] for case in cases] == [case["held"] for case in cases], name
 
 
+def test_a_divided_optimizer_has_them_with_other_sizes_and_recompiled(tmp_path: Path) -> None:
+    for found in found_by("divided_again", 2, tmp_path):
+        assert len(set(found["bits"])) == 1
+        assert "('1', GELU), ('2', Linear)), now (('0', Linear), ('1', Sigmoid)" in found["told"]
+
+
+def test_one_lock_holds_for_the_plans_of_all_ranks(tmp_path: Path) -> None:
+    ranks = found_by("divided_and_locked", 2, tmp_path)
+    for found in ranks:
+        assert found["far"] < 1e-6
+        assert found["digest"] == ranks[0]["digest"]
+        assert "LockError" in found["one"]
+        assert "has no kernel for" in found["one"]
+
+
 def test_a_checkpoint_of_a_divided_optimizer_is_whole(tmp_path: Path) -> None:
     ranks = found_by("divided_files", 3, tmp_path)
     wanted = ranks[0]["wanted"]

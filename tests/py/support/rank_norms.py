@@ -90,3 +90,20 @@ def normalized_elsewhere(rank: int, count: int) -> dict[str, Any]:
         compiled("pair of three", None, pair)
         compiled("pair", pair, pair)
     return found
+
+
+def normalized_over_others(rank: int, count: int) -> dict[str, Any]:
+    """A SyncBatchNorm gets another group after it is compiled."""
+    alone = [dist.new_group([each]) for each in range(count)][rank]
+    norm = nn.SyncBatchNorm
+    ours = Normalized(norm, norm)
+    step = compile_train_step(
+        ours, adam(ours), loss_fn=loss_of, example=batch(0, rank), mesh=dist.group.WORLD
+    )
+    step.train_step(batch(0, rank))
+    before = digest(ours)
+    ours.of_first.process_group = alone
+    found = {"told": told_by(lambda: step.train_step(batch(1, rank))), "same": digest(ours) == before}
+    ours.of_first.process_group = dist.group.WORLD
+    step.train_step(batch(1, rank))
+    return {**found, "digest": digest(ours)}

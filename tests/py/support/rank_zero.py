@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from rank_programs import adam, batch, digest, killed, loss_of, plain, told_by
+from rank_programs import adam, batch, digest, furthest, killed, loss_of, plain, told_by
 from torch import nn
 
 from aicf_mlir import compile_train_step
+from aicf_mlir.tools import aicf_tune
 
 
 def in_groups(module: nn.Module) -> torch.optim.Optimizer:
@@ -192,3 +194,46 @@ def divided_faults(rank: int, count: int) -> dict[str, Any]:
 def killed_divided(rank: int, count: int) -> dict[str, Any]:
     """One rank ends while all replay."""
     return killed(rank, count, zero=1)
+
+
+def divided_again(rank: int, count: int) -> dict[str, Any]:
+    """Batches of other sizes, recompiled steps and a lock for the plans of all ranks: next to a step that is not divided."""
+    bits = list[str]()
+    for zero in (0, 1):
+        module = plain()
+        optimizer = adam(module)
+        step = compiled(module, optimizer, rank, zero=zero, further_sizes=1)
+        for number, rows in enumerate((16, 6, 16, 6)):
+            step.train_step(batch(number, rank, rows))
+        module[1] = nn.Sigmoid()
+        told = told_by(lambda step=step: step.train_step(batch(4, rank)))
+        step.recompile()
+        for number, rows in enumerate((6, 16)):
+            step.train_step(batch(5 + number, rank, rows))
+        step.capture(batch(7, rank))
+        step.replay(2)
+        bits.append(digest(module))
+    return {"bits": bits, "told": told}
+
+
+def divided_and_locked(rank: int, count: int) -> dict[str, Any]:
+    """With one lock for the plans of all ranks, and with one that knows the plan of rank 0 alone."""
+    folder = Path(os.environ["AICF_TEST_FOLDER"])
+    modules = [plain(), plain()]
+    other = plain()
+    (folder / f"{rank}.mlir").write_text(compiled(other, adam(other), rank, zero=1).ir("plan"))
+    dist.barrier()
+    plans = [str(folder / f"{each}.mlir") for each in range(count)]
+    if rank == 0:
+        assert aicf_tune.main([*plans, "-o", str(folder / "all.lock")]) == 0
+        assert aicf_tune.main([plans[0], "-o", str(folder / "one.lock")]) == 0
+    dist.barrier()
+    steps = [
+        compiled(each, adam(each), rank, zero=1, lock=lock)
+        for each, lock in zip(modules, (None, folder / "all.lock"), strict=True)
+    ]
+    for number in range(3):
+        for step in steps:
+            step.train_step(batch(number, rank))
+    one = told_by(lambda: compiled(other, adam(other), rank, zero=1, lock=folder / "one.lock"))
+    return {"far": furthest(*modules), "digest": digest(modules[1]), "one": one}

@@ -33,6 +33,17 @@ def test_what_no_rounding_has_made_stays() -> None:
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_of_many_elements_all_copies_stay_and_few_others_do(dtype: torch.dtype) -> None:
+    x = torch.randn(200_000, dtype=torch.float64).to(dtype)
+    with moving():
+        taken, changed = x.flip(0)[torch.randperm(len(x))], torch.cat([x, torch.zeros(9, dtype=dtype)]) / 3
+    assert torch.equal(taken.sort().values, x.sort().values)
+    if dtype != torch.bfloat16:  # its numbers are few, and most quotients are among the operands
+        assert (changed[:-9] != x / 3).double().mean() > 0.2
+    assert torch.equal(changed[-9:], torch.zeros(9, dtype=dtype))
+
+
 @pytest.mark.parametrize("large", [roundings.LARGE, 10])
 def test_an_element_of_a_large_tensor_is_looked_for_at_its_place(
     monkeypatch: pytest.MonkeyPatch, large: int

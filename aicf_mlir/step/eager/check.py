@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aicf_mlir.errors import AicfError, UncomparedError
 from aicf_mlir.frontend.structure import mapped
-from aicf_mlir.step.eager.judge import decided_by, judge, rms
+from aicf_mlir.step.eager.judge import Spread, decided_by, judge, rms
 from aicf_mlir.step.eager.layers import LayerOutputs
 from aicf_mlir.step.eager.live import Live, is_whole, moved, on_host
 from aicf_mlir.step.eager.report import Comparison, Difference
@@ -82,6 +82,11 @@ class Seen:
         before = self.before.get(name)
         return now - before if before is not None and is_moved(name) and before.shape == now.shape else now
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all that there is to compare."""
+        return [*self.results, *(GRADIENT + name for name in self.gradients), *self.after]
+
     def fills_in(self, name: str) -> bool:
         """True if it is a buffer that had no value before."""
         has_value = [
@@ -129,11 +134,17 @@ def _steps_beside_torch(
         with LayerOutputs.of(live.modules[""]) as outputs:
             truth = _torch(live, torch_step, None, unit)
         contender.put_back(start)
-        runs: list[Seen] = []
+        first_run: Seen | None = None
         if exact is not None:
             overflow = truth.value("buffer 'loss_scale.skipped'")
-            runs, truth = [truth], _torch(*exact(overflow is not None and bool(overflow)), None, unit)
+            first_run, truth = truth, _torch(*exact(overflow is not None and bool(overflow)), None, unit)
             contender.put_back(start)  # a state in float64 is its own stand-in
+        spreads = {
+            name: Spread.around(value) for name in truth.names if (value := truth.value(name)) is not None
+        }
+        if first_run is not None:
+            widen(spreads, first_run)
+            del first_run
         before = live.observed()
         results = _named(contender.run())
         gradients = {f"parameter {name!r}": on_host(value) for name, value in contender.gradients().items()}
@@ -144,8 +155,8 @@ def _steps_beside_torch(
         for first, count in pairwise((0, *RUNS)):
             for seed in range(first, count):
                 contender.put_back(start)
-                runs.append(_torch(live, torch_step, seed, unit, rounds_otherwise=first > 0))
-            differences = _differences(number, ours, truth, runs, live, unit, exact is not None)
+                widen(spreads, _torch(live, torch_step, seed, unit, rounds_otherwise=first > 0))
+            differences = _differences(number, ours, truth, spreads, live, unit, exact is not None)
             wrong = [row.name for row in differences if row.why]
             if not wrong:
                 break
@@ -195,14 +206,24 @@ def _named(results: Results) -> dict[str, torch.Tensor]:
     return {name if name == "loss" else f"output {name!r}": on_host(value) for name, value in results.items()}
 
 
+def widen(spreads: Mapping[str, Spread], run: Seen) -> None:
+    """Add a run of torch: all that is kept of it, whatever the number of runs and the size of a model."""
+    for name, spread in spreads.items():
+        if (value := run.value(name)) is not None:
+            spread.widen(value)
+
+
 def _differences(
-    number: int, ours: Seen, truth: Seen, runs: Sequence[Seen], live: Live, unit: float, is_exact: bool
+    number: int,
+    ours: Seen,
+    truth: Seen,
+    spreads: Mapping[str, Spread],
+    live: Live,
+    unit: float,
+    is_exact: bool,
 ) -> list[Difference]:
     """Return a row for every tensor. States come first: if one is right and small, its parameter's movement may be noise."""
-    decided = {
-        name: decided_by(gradient, [run.gradients[name] for run in runs if name in run.gradients], unit)
-        for name, gradient in truth.gradients.items()
-    }
+    decided = {name: decided_by(spreads[GRADIENT + name], unit) for name in truth.gradients}
     gradients = [GRADIENT + name for name in ours.gradients]
     names = dict.fromkeys((*truth.results, *gradients, *truth.after, *(() if is_exact else ours.after)))
     # a table that torch keeps, and that the compiled step computes each time, is no state
@@ -213,15 +234,15 @@ def _differences(
     normal = _by_parameter(live, {dtype: torch.finfo(dtype).smallest_normal for dtype in FLOOR})
     kinds: dict[str, float] = {}
     for name in names:
-        if (wanted := truth.value(name)) is not None and (kind := _kind(name)):
-            kinds[kind] = max(kinds.get(kind, 0.0), rms(wanted[wanted.isfinite()]))
+        if (spread := spreads.get(name)) is not None and (kind := _kind(name)):
+            kinds[kind] = max(kinds.get(kind, 0.0), rms(spread.truth[spread.truth.isfinite()]))
     for name in sorted(names, key=lambda name: not name.startswith("state ")):
-        wanted, got = truth.value(name), ours.value(name)
-        if wanted is None or got is None:
+        spread, got = spreads.get(name), ours.value(name)
+        if spread is None or got is None:
             who = "torch" if got is None else "the compiled step"
             rows[name] = Difference(number, name, torch.inf, 0.0, f"only {who} has it")
             continue
-        others = [value for run in runs if (value := run.value(name)) is not None]
+        wanted = spread.truth
         own = units.get(name, units[""])
         slack = own * truth.before[name].abs() if is_moved(name) and name in truth.before else 0.0
         owner = _owner(name)
@@ -231,7 +252,7 @@ def _differences(
         kindred = max(
             kinds.get(_kind(name), 0.0), normal.get(owner, normal[""])
         )  # below it, all units are equally large
-        judged = judge(got, wanted, others, floor, slack, kindred, mask)
+        judged = judge(got, spread, floor, slack, kindred, mask)
         rows[name] = Difference(number, name, judged.error, judged.allowed, judged.why)
         if name.startswith("state ") and not judged.why and mask is not None:
             decided[owner] = mask & ~((got - wanted).abs() > NOISE * wanted.abs())

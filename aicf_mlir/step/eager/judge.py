@@ -7,7 +7,6 @@ square over all elements, and, with more room, for each element, so that one wro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,29 +25,53 @@ class Judged:
     why: str = ""
 
 
+@dataclass(eq=False)
+class Spread:
+    """How far runs of torch are from one of them, element by element. Nothing else of them is kept."""
+
+    truth: torch.Tensor
+    """The one, in f64 on the host."""
+    noise: torch.Tensor
+    """The largest distance of a run."""
+    finite: torch.Tensor
+    """True where all runs are finite."""
+    sure: torch.Tensor
+    """True where all runs are finite or the same infinity or NaN."""
+    runs: int = 0
+
+    @classmethod
+    def around(cls, truth: torch.Tensor) -> Spread:
+        """Return that of no runs."""
+        finite = truth.isfinite()
+        return cls(truth, torch.zeros_like(truth), finite, torch.ones_like(finite))
+
+    def widen(self, run: torch.Tensor) -> None:
+        """Add a run, of the same shape."""
+        same = (run == self.truth) | (run.isnan() & self.truth.isnan())
+        self.sure &= same | (run.isfinite() & self.finite)
+        self.finite &= run.isfinite()
+        self.noise = torch.maximum(self.noise, (run - self.truth).abs())
+        self.runs += 1
+
+
 def judge(
     ours: torch.Tensor,
-    truth: torch.Tensor,
-    runs: Sequence[torch.Tensor],
+    spread: Spread,
     relative: float,
     slack: torch.Tensor | float = 0.0,
     kindred: float = 0.0,
     decided: torch.Tensor | None = None,
 ) -> Judged:
-    """Compare `ours` with `truth`, both in f64 on the host; an error of `relative` times its scale is always allowed.
+    """Compare `ours`, in f64 on the host, with torch; an error of `relative` times its scale is always allowed.
 
     `kindred` is the largest scale among tensors of its kind: a sum that cancels to nothing is as exact as its terms.
     `slack` is allowed for each element in addition. Elements that are not `decided` are left out: rounding alone
     chooses them.
     """
+    truth, finite = spread.truth, spread.finite
     if ours.shape != truth.shape:
         return Judged(torch.inf, 0.0, f"has shape {list(ours.shape)}, torch's has {list(truth.shape)}")
-    finite = truth.isfinite()
-    sure = torch.ones_like(finite)
-    for run in runs:
-        sure &= (run == truth) | (run.isnan() & truth.isnan()) | (run.isfinite() & finite)
-        finite = finite & run.isfinite()
-    special = sure & ~truth.isfinite()
+    special = spread.sure & ~truth.isfinite()
     same = (ours == truth) | (ours.isnan() & truth.isnan())
     if bool((special & ~same).any()) or bool((finite & ~ours.isfinite()).any()):
         return Judged(torch.inf, 0.0, "NaN or infinity at other places")
@@ -57,18 +80,17 @@ def judge(
     if not finite.any():
         return Judged(0.0, 0.0)
     error = (ours - truth)[finite].abs()
-    zero = torch.zeros_like(error)
-    spread = torch.stack([zero, *((run - truth)[finite].abs() for run in runs)]).amax(0)
+    noise = spread.noise[finite]
     scale = rms(truth[finite])
-    own = slack[finite] if isinstance(slack, torch.Tensor) else zero + slack
+    own = slack[finite] if isinstance(slack, torch.Tensor) else torch.full_like(error, slack)
     floor = relative * max(scale, kindred)
-    allowed = FACTOR * rms(spread) + floor + rms(own)
+    allowed = FACTOR * rms(noise) + floor + rms(own)
     judged = Judged(rms(error), allowed)
     if judged.error > allowed:
         return Judged(
             judged.error, allowed, f"error {judged.error:.3g}, allowed {allowed:.3g} at scale {scale:.3g}"
         )
-    limit = OWN_SPREAD * spread + COMMON_SPREAD * (rms(spread) + floor) + 4 * own
+    limit = OWN_SPREAD * noise + COMMON_SPREAD * (rms(noise) + floor) + 4 * own
     if bool((error > limit).any()):
         at = int((error - limit).argmax())
         place = int(finite.flatten().nonzero()[at])
@@ -77,13 +99,13 @@ def judge(
     return judged
 
 
-def decided_by(gradient: torch.Tensor, runs: Sequence[torch.Tensor], unit: float) -> torch.Tensor:
+def decided_by(spread: Spread, unit: float) -> torch.Tensor:
     """Return a mask of elements whose gradient exceeds rounding: elsewhere an optimizer that divides by its size makes
     full steps of noise.
     """
-    if not runs:
+    gradient, noise = spread.truth, spread.noise
+    if not spread.runs:
         return torch.ones_like(gradient, dtype=torch.bool)
-    noise = torch.stack([(run - gradient).abs() for run in runs]).amax(0)
     is_noise = (
         gradient.abs()
         <= torch.maximum(8 * noise, torch.as_tensor(max(rms(noise), 2 * unit * rms(gradient)), device="cpu"))

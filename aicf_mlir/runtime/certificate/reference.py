@@ -19,7 +19,7 @@ from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.dialects.scalar import bodies_of
 from aicf_mlir.interpreters import run_function
-from aicf_mlir.interpreters.arithmetic import ROUNDED, InTF32
+from aicf_mlir.interpreters.arithmetic import ROUNDED, Disturbed
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
 from aicf_mlir.ir.dtypes import element_name
@@ -156,7 +156,7 @@ def interpret(module: ModuleOp, arguments: Mapping[Key, Array]) -> Interpreted:
                 rounded[...] = perturbed(rounded, element_name(element_type(op.results[0])), rng)
             values.update(zip(op.results, results, strict=True))
 
-        arithmetic = ROUNDED if seed is None else InTF32(seed)
+        arithmetic = ROUNDED if seed is None else Disturbed(seed)
         results = run_function(module, inputs, arithmetic, after_each=note)
         return dict(zip(keys, results, strict=True)), values
 
@@ -252,7 +252,7 @@ def _wrong_launch(
             bodies = [known[symbol] for symbol in text.bodies]
             meant, *runs = (
                 meaning(op_name, inputs, text.values, specs, arithmetic, text.counts, bodies)
-                for arithmetic in (ROUNDED, *map(InTF32, range(RUNS)))
+                for arithmetic in (ROUNDED, *map(Disturbed, range(RUNS)))
             )
             agrees = all(
                 fault(ours, wanted, others) is None

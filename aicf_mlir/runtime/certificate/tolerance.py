@@ -1,7 +1,8 @@
 """The allowed distance of a result from the reference: the effect of rounding alone on this very program.
 
-The reference interpreter runs again on arguments that are moved by up to two units in the last place. A result may be as far off
-as the worst of those runs, three times over, plus 25 units in the last place of its scale.
+The reference interpreter runs again on arguments that are moved by up to two units in the last place, and moves the operands of
+each op as much. A result may be as far off as the worst of those runs, three times over, plus 25 units in the last place of its
+scale.
 """
 
 from __future__ import annotations

@@ -294,7 +294,8 @@ class Evaluation:
             combine: Any = np.bitwise_xor if line.op == "scalar.sum" else np.bitwise_and
             return combine.reduce(whole, axis=dims, keepdims=True, dtype=np.bool_)
         if line.op == "scalar.sum" and is_float(line.type):
-            return pairwise_sum(whole, dims, keepdims=True)
+            total = pairwise_sum(whole, dims, keepdims=True)
+            return self.arithmetic.inner(total, NUMPY_TYPES[line.type])  # a kernel keeps it in its type
         return REDUCE[line.op].reduce(whole, axis=dims, keepdims=True, initial=initial, dtype=dtype)
 
     @staticmethod

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.runner import Operands
@@ -13,7 +14,9 @@ from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.tensor_op import shape_of
 
 
-def generated(op: GeneratedInterface, operands: Operands) -> tuple[Array, ...]:
+def generated(
+    op: GeneratedInterface, operands: Operands, arithmetic: Arithmetic = ROUNDED
+) -> tuple[Array, ...]:
     """Each result in its shape, before it is rounded."""
     domain, reduced = op.domain, op.reduced_dims
     kept = tuple(size for dim, size in enumerate(domain) if dim not in reduced)
@@ -24,7 +27,7 @@ def generated(op: GeneratedInterface, operands: Operands) -> tuple[Array, ...]:
         given[value] if dims is None else placed(_element(given[value], picked.get(number)), dims, domain)
         for number, (value, dims) in enumerate(op.arguments)
     ]
-    results = evaluate(op.body(), wide, domain, reduced, walked)
+    results = evaluate(op.body(), wide, domain, reduced, walked, arithmetic)
     return tuple(np.reshape(result, shape) for result, shape in zip(results, shapes, strict=True))
 
 

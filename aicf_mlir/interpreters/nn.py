@@ -125,7 +125,7 @@ def broadcast_to(op: nn.BroadcastToOp, operands: Operands) -> Array:
 
 MEANINGS: dict[type[Operation], Meaning | WithArithmetic] = {
     **{op: of_launch(schema) for op in nn.NN.operations if (schema := launch_of(op))},
-    **{op: generated for op in nn.NN.operations if issubclass(op, GeneratedInterface)},
+    **{op: WithArithmetic(generated) for op in nn.NN.operations if issubclass(op, GeneratedInterface)},
     nn.CastOp: cast,
     nn.SumOp: total,
     nn.MeanOp: total,

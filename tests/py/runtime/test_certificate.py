@@ -6,6 +6,7 @@ import dataclasses
 import json
 import signal
 import threading
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -211,3 +212,29 @@ def test_another_thread_may_ask_for_it() -> None:
     thread.start()
     thread.join(timeout=120)
     assert results[0].equal
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.InstanceNorm2d])
+def test_a_gradient_that_is_rounding_alone_does_not_differ(norm: Callable[[int], nn.Module]) -> None:
+    """That of a bias in front of a norm: a sum over a row of what rounds its mean."""
+    torch.manual_seed(2)
+    layers = (
+        nn.Conv2d(3, 8, 3, padding=1),
+        norm(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, padding=1),
+        norm(8),
+        nn.Tanh(),
+    )
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+    batch = torch.randn(8, 3, 16, 16) + 1, torch.randint(4, (8,))
+
+    def loss(module: nn.Module, given: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return nn.functional.cross_entropy(module(given[0]), given[1])
+
+    step = compile_train_step(
+        model, torch.optim.AdamW(model.parameters()), loss_fn=loss, example=batch, device="cpu"
+    )
+    step.warmup(batch)
+    certificate = step.capture(batch, verify="bitwise")
+    assert certificate.equal, str(certificate)

@@ -131,7 +131,7 @@ def problems() -> Iterator[Problem]:
         yield Problem(f"forces in {count} clusters of 6 atoms", potential.Potential, batch, potential.loss_of)
 
 
-def contenders(problem: Problem, device: str) -> Iterator[Contender]:
+def contenders(problem: Problem, device: str, *, certify: bool) -> Iterator[Contender]:
     torch.manual_seed(0)
     model = problem.model()
     on_device = {name: tensor.to(device) for name, tensor in problem.batch.items()}
@@ -145,7 +145,10 @@ def contenders(problem: Problem, device: str) -> Iterator[Contender]:
     adam = torch.optim.Adam(ours.parameters())
     step = compile_train_step(ours, adam, loss_fn=problem.loss_of, example=on_device, device=device)
     step.warmup(on_device)
-    step.capture(on_device)
+    if certify:
+        print(step.capture(on_device, verify="bitwise"))
+    else:
+        step.capture(on_device)
 
     yield Contender(f"AICF, {len(step.planned_kernels())} launches", lambda n: float(step.replay(n)))
     yield from of_torch(problem, copy(), on_device, device)
@@ -160,9 +163,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default=default_device())
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument(
+        "--certify", action="store_true", help="ours against plan, eager and model, once captured"
+    )
     options = parser.parse_args()
     for problem in problems():
-        rows = [*contenders(problem, options.device)]
+        rows = [*contenders(problem, options.device, certify=options.certify)]
         losses = {row.name: row.run(SCANNED) for row in rows}
         times: dict[str, list[float]] = {row.name: [] for row in rows}
         counts = {

@@ -42,7 +42,7 @@ class Condition:
         try:
             same = self.expression(values) == self.outcome
         except (ArithmeticError, TypeError, ValueError) as error:
-            return f"raises {type(error).__name__} now: {error}"
+            return f"raises {type(error).__name__} now: {error}; give it another value"
         return "" if same else "would decide otherwise now; call recompile()"
 
 
@@ -55,12 +55,12 @@ class LiveNumber(torch.SymFloat):
         self._values = values
         self._conditions = conditions
 
-    def computed(self, name: str, function: Callable[..., Any], *others: Any) -> Any:
-        """Return the result of a method of SymFloat that is `function` of this number and others."""
+    def computed(self, name: str, function: Callable[..., Any], *others: Any, total: bool = False) -> Any:
+        """Return the result of a method of SymFloat that is `function` of this number and others, `total` as in `of`."""
         made = getattr(torch.SymFloat, name)(self, *others)
         if any(map(is_unknown, others)):
             return made
-        return self.of(made, function, *others, total="div" not in name)
+        return self.of(made, function, *others, total=total)
 
     def of(self, made: Any, function: Callable[..., Any], *others: Any, total: bool = False) -> Any:
         """Return `made` as a number that is `function` of this one and others; `total`: Python has a result for all numbers.
@@ -75,13 +75,13 @@ class LiveNumber(torch.SymFloat):
         def expression(values: Values) -> float:
             return function(*(part(values) for part in parts))
 
-        def is_real(values: Values) -> bool:
-            return not isinstance(expression(values), complex)
+        def has_result(values: Values) -> bool:
+            if isinstance(expression(values), complex):
+                raise ValueError("a power of a negative number is complex")
+            return True
 
         if not total:
-            self._conditions.append(Condition(is_real, True, source.here()))
-            if not is_real(self._values):
-                raise ValueError("a power of a negative number is complex")
+            self._conditions.append(Condition(has_result, has_result(self._values), source.here()))
         return LiveNumber(symbol, expression, self._values, self._conditions)
 
     def found(self, function: Callable[..., Any], *others: Any) -> Any:
@@ -175,7 +175,7 @@ def _arithmetic(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: LiveNumber, *others: Any) -> Any:
         if not all(isinstance(other, (int, float, torch.SymFloat, torch.SymInt)) for other in others):
             return NotImplemented
-        return self.computed(name, function, *others)
+        return self.computed(name, function, *others, total=True)
 
     return method
 

@@ -9,12 +9,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from aicf_mlir.interpreters.arithmetic import MIXER
+
 Move = Callable[[torch.Tensor], torch.Tensor]
 
 ROOM = 16
 """Places in a table for each number."""
-GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
-"""2^64 by the golden ratio, as a number of 64 bits with a sign."""
 LARGE = 1 << 22
 """The number of elements of results and operands above which an element is looked for at its own place alone."""
 
@@ -83,7 +83,8 @@ def _place(sizes: torch.Tensor, bits: int) -> torch.Tensor:
 
     Equal numbers have one place. Few others share it, and where they do, an element stays that could have been moved.
     """
-    return (sizes.double().view(torch.int64) * GOLDEN >> (64 - bits)) & ((1 << bits) - 1)
+    factor = int(MIXER) - (1 << 64)  # the same bits, with a sign
+    return (sizes.double().view(torch.int64) * factor >> (64 - bits)) & ((1 << bits) - 1)
 
 
 def by_a_unit(seed: int) -> Move:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from beside_torch import losses_of_torch
 from torch import Tensor, nn
 
 from aicf_mlir import GuardError, TraceError, compile_step, compile_train_step
@@ -222,9 +223,7 @@ def test_an_optimizers_decision_by_a_number_is_torchs_under_a_handler(limit: flo
     step = compile_train_step(model, ours, device="cpu", example=BATCH, loss_fn=mean)
     for _ in range(5):
         step.train_step(BATCH)
-        eager.zero_grad()
-        mean(twin, BATCH).backward()
-        eager.step()
+    losses_of_torch(twin, eager, mean, BATCH, 5)
     for own, theirs in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(own, theirs)
 

@@ -197,7 +197,6 @@ BODIES: list[Callable[[], Body]] = [
             warms_up,
             warms_up_by_its_own_counter,
             takes_rates_from_a_list,
-            takes_rates_by_name,
             before_and_after,
             steps_a_scheduler_with_a_fraction,
             by_kind,

@@ -8,10 +8,19 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from loop_bodies_around import BODIES, Around, counts, logs, sums, warms_up, warms_up_by_its_own_counter
+from loop_bodies_around import (
+    BODIES,
+    Around,
+    counts,
+    logs,
+    sums,
+    takes_rates_by_name,
+    warms_up,
+    warms_up_by_its_own_counter,
+)
 from torch import nn
 
-from aicf_mlir import GuardError, compile_step
+from aicf_mlir import GuardError, TraceError, compile_step
 
 each_body = pytest.mark.parametrize("make", BODIES, ids=lambda make: make().__name__)
 
@@ -128,6 +137,13 @@ def test_a_branch_on_a_counter_that_makes_another_step_is_refused_then() -> None
         step(*batch_of(0))
     assert world.step == 2
     assert all(torch.equal(a, b) for a, b in zip(before, weights, strict=True))
+
+
+def test_a_rate_that_a_text_with_a_counter_decides_is_refused() -> None:
+    world = Around()
+    with pytest.raises(TraceError, match=r"compares a text with a number in it .* decide by it outside"):
+        compile_step(lambda x, t: takes_rates_by_name(world, x, t), example=[batch_of(0)], device="cpu")
+    assert world.step == 0
 
 
 def test_a_number_in_a_tensor_beside_a_rate_is_guarded() -> None:

@@ -61,10 +61,13 @@ def test_on_the_cpu_it_has_the_bits_of_f32(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_all_products_of_the_model_and_their_gradients_may_round(case: str, device: str) -> None:
+    """A CPU computes attention by products, which stay f32: no kernel of attention rounds its operands."""
     allowed, plain = (Training(case, device).compiled(precision=given) for given in ("tf32", "f32"))
     for stage in ("nn", "step", "fused", "kernel"):
         found = marks(allowed, stage)
-        assert found == [True] * len(marks(plain, stage))
+        is_split = (case, device) == ("attention", "cpu") and stage in ("fused", "kernel")
+        assert found.count(False) == (6 if is_split else 0)
+        assert len(found) == len(marks(plain, stage))
         assert len(found) > 1
         assert not any(marks(plain, stage))
 

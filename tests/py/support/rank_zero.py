@@ -197,7 +197,7 @@ def killed_divided(rank: int, count: int) -> dict[str, Any]:
 
 
 def divided_again(rank: int, count: int) -> dict[str, Any]:
-    """Batches of other sizes, recompiled steps and a lock for the plans of all ranks: next to a step that is not divided."""
+    """Batches of other sizes and a recompiled step, next to a step that is not divided."""
     bits = list[str]()
     for zero in (0, 1):
         module = plain()

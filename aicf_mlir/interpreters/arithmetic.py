@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from aicf_mlir.interpreters.numerics import (
     FLOATS,
     NUMPY_TYPES,
     Array,
+    by_blocks,
     compute_type,
     precision,
     round_to,
@@ -79,10 +81,27 @@ class InTF32(Arithmetic):
 
     def factor(self, operand: Array) -> Array:
         """The operand, moved; whole numbers that TF32 holds stay."""
-        with np.errstate(all="ignore"):
-            whole = (operand == np.rint(operand)) & (np.abs(operand) <= 1.0 / TF32_EPSILON)
-            moved = operand * (1.0 + TF32_EPSILON * self._generator.integers(-2, 3, operand.shape))
-            return np.where(whole, operand, moved)
+        return _moved(operand, TF32_EPSILON, 1.0 / TF32_EPSILON, self._random_steps)
+
+    def _random_steps(self, values: Array) -> Array:
+        """The step of each element, from 0 to 4."""
+        return self._generator.integers(5, size=values.shape, dtype=np.uint8)
+
+
+def _moved(values: Array, epsilon: float, exact: float, steps: Callable[[Array], Array]) -> Array:
+    """The float64 values, each but whole numbers up to `exact` moved by -2 to 2 times `epsilon`, as the steps 0 to 4 say."""
+    scales = 1.0 + epsilon * np.arange(-2, 3)
+
+    def move(part: Array) -> Array:
+        near = np.rint(part)
+        whole = near == part
+        whole &= np.abs(near, out=near) <= exact
+        scale = scales.take(steps(part), mode="clip")
+        scale[whole] = 1.0
+        return part * scale
+
+    with np.errstate(all="ignore"):
+        return by_blocks(move, values, np.float64)
 
 
 MIXER = np.uint64(0x9E3779B97F4A7C15)
@@ -112,17 +131,18 @@ class Disturbed(InTF32):
     def inner(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """The values, moved as operands of this type are."""
         epsilon = compute_epsilon(dtype)
-        with np.errstate(all="ignore"):
-            whole = (values == np.rint(values)) & (np.abs(values) <= 0.125 / epsilon)
-            moved = values * (1.0 + epsilon * self._steps(values))
-            return np.where(whole, values, moved)
+        steps = (
+            partial(_steps_alike, self._generator.integers(1 << 63, dtype=np.uint64))
+            if self._alike
+            else self._random_steps
+        )
+        return _moved(values, epsilon, 0.125 / epsilon, steps)
 
-    def _steps(self, values: Array) -> Array:
-        """The step of each element, from -2 to 2."""
-        if not self._alike:
-            return self._generator.integers(-2, 3, values.shape)
-        mixed = values.view(np.uint64) * MIXER + self._generator.integers(1 << 63, dtype=np.uint64)
-        return (mixed >> np.uint64(32)).astype(np.int64) % 5 - 2
+
+def _steps_alike(mix: np.uint64, values: Array) -> Array:
+    """The step of each element, from 0 to 4: that of its bits."""
+    mixed: Array = values.view(np.uint64) * MIXER + mix
+    return (mixed >> np.uint64(32)) % np.uint64(5)
 
 
 ROUNDED = Arithmetic()

@@ -26,6 +26,10 @@ ELEMENTS = {dtype: name for name, dtype in NUMPY_TYPES.items()}
 FLOATS = frozenset(row.name for row in DTYPES if row.is_float)
 
 
+BLOCK = 1 << 16
+"""The elements of a part of `by_blocks`: half a megabyte of float64."""
+
+
 def precision(dtype: np.dtype[Any]) -> tuple[float, float]:
     """The precision of a floating-point dtype: the unit in the last place of 1.0, and the smallest positive number."""
     limits = cast(Any, ml_dtypes.finfo)(dtype)
@@ -84,8 +88,17 @@ def round_to(values: Array, element: str) -> Array:
     """
     with np.errstate(all="ignore"):
         if element == "bf16" and values.dtype == np.float64:
-            values = _round_to_odd_f32(values)
+            values = by_blocks(_round_to_odd_f32, values, np.float32)
         return np.asarray(values).astype(NUMPY_TYPES[element])
+
+
+def by_blocks(function: Callable[[Array], Array], values: Array, dtype: npt.DTypeLike) -> Array:
+    """The elementwise function of all values, a part at a time that a core's cache holds: several times faster for millions."""
+    results = np.empty(values.shape, dtype)
+    before, after = values.reshape(-1), results.reshape(-1)
+    for start in range(0, values.size, BLOCK):
+        after[start : start + BLOCK] = function(before[start : start + BLOCK])
+    return results
 
 
 def _round_to_odd_f32(values: Array) -> Array:

@@ -124,3 +124,39 @@ def test_statistics_of_values_far_from_zero(device: str) -> None:
     assert variance[4] == 0
     torch.testing.assert_close(variance[:4], expected[:4], rtol=2e-6, atol=0)
     torch.testing.assert_close(mean, x.double().mean(0), rtol=1.2e-7, atol=0)
+
+
+def unlike(kind: str) -> torch.Tensor:
+    """Images whose first ones, of which a sample is taken, are unlike the rest; a kind for each channel of the last four."""
+    x = torch.randn(64, 8, 48, 48)
+    if kind == "outliers":
+        x[0] = 1000
+    if kind == "sorted":
+        x = x.sort(0)[0] * 3 + 100
+    if kind == "constant":
+        x[:2] = -0.1
+    x[-1, 4, 1, 2] = float("inf")
+    x[0, 5, 1, 2] = float("-inf")
+    x[0, 6, 1, 2], x[-1, 6, 1, 2] = float("inf"), float("-inf")
+    x[-1, 7, 1, 2] = float("nan")
+    return x
+
+
+@pytest.mark.parametrize("kind", ["alike", "outliers", "sorted", "constant"])
+def test_statistics_by_a_sample(kind: str, device: str) -> None:
+    """They lose no more digits than 32 terms do, and are infinite or NaN where torch's are."""
+    torch.manual_seed(0)
+    x, dims = unlike(kind), (0, 2, 3)
+
+    def statistics(model: torch_nn.Module, batch: Any) -> Any:
+        x = model(batch["x"])
+        return x.sum(), dict(zip("vm", torch.var_mean(x, dims, correction=0), strict=True))
+
+    step = compile_eval_step(
+        torch_nn.Identity(), loss_fn=statistics, example={"x": x.to(device)}, device=device
+    )
+    step.eval_step({"x": x.to(device)})
+    variance, mean = (value.cpu().double() for value in step.outputs.values())
+    exact = x.double()
+    torch.testing.assert_close(variance, exact.var(dims, correction=0), rtol=1e-5, atol=0, equal_nan=True)
+    torch.testing.assert_close(mean, exact.mean(dims), rtol=1e-5, atol=1e-6, equal_nan=True)

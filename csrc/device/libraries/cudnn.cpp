@@ -1,5 +1,6 @@
 #include "device/libraries/cudnn.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -40,15 +41,17 @@ enum NumericalNote {
   kNotes = 10
 };
 
-Status notes_allow(const Descriptor& engine, const Rules& rules, bool* out) {
+Status read_notes(const Descriptor& engine, const Rules& rules, bool* allowed, bool* tensor_cores) {
   int notes[kNotes] = {};
   int64_t found = 0;
   AICF_TRY(engine.get_all(kEngineNotes, kNumericalNoteType, kNotes, &found, notes));
-  *out = true;
+  *allowed = true;
+  *tensor_cores = false;
   for (int64_t i = 0; i < found; ++i) {
     const bool refused = notes[i] == kNondeterministic || notes[i] == kFft || notes[i] == kWinograd ||
                          notes[i] == kReducedReduction || notes[i] == kDownConverts;
-    if (refused || (notes[i] == kTensorCore && !rules.tensor_cores)) *out = false;
+    if (refused || (notes[i] == kTensorCore && !rules.tensor_cores)) *allowed = false;
+    if (notes[i] == kTensorCore) *tensor_cores = true;
   }
   return Status::ok();
 }
@@ -57,6 +60,7 @@ Status notes_allow(const Descriptor& engine, const Rules& rules, bool* out) {
 struct Candidate {
   Descriptor configuration;
   std::string name;
+  bool tensor_cores;
 };
 
 Status name_of(const Descriptor& configuration, const Descriptor& engine, std::string* out) {
@@ -83,6 +87,8 @@ Status name_of(const Descriptor& configuration, const Descriptor& engine, std::s
 }
 
 // What the heuristics list, the best first, then what always works; without those that the rules refuse.
+// Those with tensor cores stand in front: of a convolution with windows of one pixel and a stride, the
+// heuristics call another the best that takes five times as long.
 Status candidates(const Descriptor& graph, const Rules& rules, std::vector<Candidate>* out) {
   constexpr int64_t kMost = 64;
   for (const int mode : {kModeA, kFallback}) {
@@ -103,14 +109,15 @@ Status candidates(const Descriptor& graph, const Rules& rules, std::vector<Candi
       Object object = engine.object();
       int64_t one = 0;
       AICF_TRY(configurations[i].get_all(kConfiguredEngine, kDescriptorType, 1, &one, &object));
-      bool allowed = false;
-      AICF_TRY(notes_allow(engine, rules, &allowed));
+      bool allowed = false, tensor_cores = false;
+      AICF_TRY(read_notes(engine, rules, &allowed, &tensor_cores));
       if (!allowed) continue;
       std::string name;
       AICF_TRY(name_of(configurations[i], engine, &name));
-      out->push_back({std::move(configurations[i]), std::move(name)});
+      out->push_back({std::move(configurations[i]), std::move(name), tensor_cores});
     }
   }
+  std::stable_partition(out->begin(), out->end(), [](const Candidate& c) { return c.tensor_cores; });
   return Status::ok();
 }
 

@@ -1,11 +1,9 @@
 // copy from one dtype to another.
-#include <limits>
-#include <type_traits>
-
 #include "kernels/common/launch.cuh"
-#include "kernels/common/numeric.cuh"
 #include "kernels/common/strided_offsets.cuh"
+#include "kernels/copy/cast.cuh"
 #include "kernels/copy/launch.h"
+#include "kernels/copy/parts.cuh"
 
 namespace aicf {
 namespace {
@@ -26,51 +24,6 @@ Status with_type(DType dtype, F&& f) {
       return f(TypeTag<bool>{});
     default:
       return with_float_type(dtype, f);
-  }
-}
-
-template <class T>
-constexpr T kLeast = std::numeric_limits<T>::min();
-template <class T>
-constexpr T kGreatest = std::numeric_limits<T>::max();
-template <class T>
-constexpr bool kIsInteger = std::is_integral_v<T>;
-
-template <class T>
-__device__ __forceinline__ auto number(T x) {
-  if constexpr (kIsInteger<T>)
-    return x;
-  else
-    return widen(x);
-}
-
-// One rounding from double; through float there would be two.
-__device__ __forceinline__ void round_to(double x, __half* y) { *y = __double2half(x); }
-__device__ __forceinline__ void round_to(double x, __nv_bfloat16* y) { *y = __double2bfloat16(x); }
-
-// Floats round to nearest even once, floats become integers by truncation (NaN is 0, what is out of range
-// is the nearest end of it), anything but zero is true.
-template <class To, class From>
-__device__ __forceinline__ To cast(From from) {
-  const auto x = number(from);
-  using X = std::decay_t<decltype(x)>;
-  if constexpr (std::is_same_v<To, bool>) {
-    return x != X(0);
-  } else if constexpr (kIsInteger<To> && kIsInteger<X>) {
-    return static_cast<To>(x);
-  } else if constexpr (kIsInteger<To>) {
-    constexpr X kLow = static_cast<X>(kLeast<To>);  // a power of two: exact, and so is its negation
-    if (x != x) return 0;
-    if (x < kLow) return kLeast<To>;
-    return x >= -kLow ? kGreatest<To> : static_cast<To>(x);
-  } else if constexpr (std::is_same_v<X, Compute<To>>) {
-    return narrow<To>(x);
-  } else if constexpr (std::is_floating_point_v<To>) {
-    return static_cast<To>(x);
-  } else {
-    To y;
-    round_to(static_cast<double>(x), &y);
-    return y;
   }
 }
 
@@ -107,6 +60,8 @@ Status run(const Move& m, const LaunchContext& ctx) {
   const unsigned blocks = grid_stride_blocks(m.count, kThreads);
   if (m.rows() && m.shape.rank <= 1)
     return launch(ctx, blocks, kThreads, 0, cast_kernel<To, From>, y, x, m.count, ctx.predicate);
+  if constexpr (!kIsInteger<To> && !kIsInteger<From>)
+    if (Part part; is_narrow(m, &part)) return move_parts<To, From>({part}, ctx);
   return launch(ctx, blocks, kThreads, 0, cast_strided_kernel<To, From>, y, x, m.count, m.shape,
                 counts_in_32_bits(m.count), ctx.predicate);
 }

@@ -6,6 +6,7 @@
 #include "kernels/common/strided_offsets.cuh"
 #include "kernels/copy/boxes.cuh"
 #include "kernels/copy/launch.h"
+#include "kernels/copy/parts.cuh"
 
 namespace aicf {
 namespace {
@@ -26,35 +27,6 @@ __global__ void move_kernel(T* y, const T* x, int64_t n, const __grid_constant__
     int64_t at[2];
     offsets(shape, static_cast<Integer>(i), at);
     y[at[0]] = x[at[1]];
-  }
-}
-
-// The moves of one launch: move p has the blocks first[p] to first[p + 1] of the grid.
-struct Parts {
-  struct Part {
-    void* y;
-    const void* x;
-    int64_t count;
-    StridedShape<2> shape;
-  };
-  uint32_t first[kMostMoves + 1];
-  Part parts[kMostMoves];
-};
-static_assert(sizeof(Parts) <= 4000, "kernel parameters are at most 4 KB");
-
-template <class T>
-__global__ void moves_kernel(const __grid_constant__ Parts p, const int64_t* predicate) {
-  dependency_wait();
-  if (skipped(predicate)) return;
-  uint32_t number = 0;
-  while (blockIdx.x >= p.first[number + 1]) ++number;
-  const Parts::Part& part = p.parts[number];
-  const int64_t step = static_cast<int64_t>(p.first[number + 1] - p.first[number]) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x - p.first[number]) * kThreads + threadIdx.x;
-       i < part.count; i += step) {
-    int64_t at[2];
-    offsets(part.shape, static_cast<uint64_t>(i), at);
-    static_cast<T*>(part.y)[at[0]] = static_cast<const T*>(part.x)[at[1]];
   }
 }
 
@@ -117,6 +89,7 @@ template <class T>
 Status move_as(const Move& m, const LaunchContext& ctx) {
   T* y = static_cast<T*>(m.y);
   const T* x = static_cast<const T*>(m.x);
+  if (Part part; is_narrow(m, &part)) return move_parts<T, T>({part}, ctx);
   if (m.transposed() && is_wide(m)) {
     const Planes p = planes_of(m);
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(p.tiles, INT32_MAX));
@@ -184,22 +157,27 @@ Status move_cuda(const Move& m, const LaunchContext& ctx) {
 }
 
 Status moves_cuda(const Moves& moves, const LaunchContext& ctx) {
-  const int64_t bytes = static_cast<int64_t>(dtype_size(moves[0].to));
-  int64_t elements = 16 / bytes;
+  const DType from = moves[0].from, to = moves[0].to;
+  const int64_t bytes = static_cast<int64_t>(dtype_size(to));
+  int64_t elements = from == to ? 16 / bytes : 1;
   for (const Move& m : moves)
-    if (m.count != 0) elements = std::min(elements, elements_per_unit(m, bytes));
-  Parts p{};
-  size_t number = 0;
+    if (m.count != 0 && from == to) elements = std::min(elements, elements_per_unit(m, bytes));
+  std::vector<Part> parts;
   for (const Move& m : moves) {
     if (m.count == 0) continue;
     const Move units = in_units(m, elements);
-    p.parts[number] = {units.y, units.x, units.count, units.shape};
-    p.first[number + 1] = p.first[number] + grid_stride_blocks(units.count, kThreads);
-    ++number;
+    Part part{units.y, units.x, units.count, units.shape};
+    is_narrow(units, &part);
+    parts.push_back(part);
   }
-  if (number == 0) return Status::ok();
-  return with_unit(bytes * elements, [&](auto unit) {
-    return launch(ctx, p.first[number], kThreads, 0, moves_kernel<decltype(unit)>, p, ctx.predicate);
+  if (parts.empty()) return Status::ok();
+  if (from == to)
+    return with_unit(bytes * elements,
+                     [&](auto unit) { return move_parts<decltype(unit), decltype(unit)>(parts, ctx); });
+  return with_float_type(from, [&](auto x) {
+    return with_float_type(to, [&](auto y) {
+      return move_parts<typename decltype(y)::type, typename decltype(x)::type>(parts, ctx);
+    });
   });
 }
 

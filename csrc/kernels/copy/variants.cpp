@@ -13,13 +13,15 @@ Status check_copy(const OpDesc& op) {
   return expect_tensor(op, "y", op.outputs[0], y);
 }
 
-// (x...) -> (x'...), each pair of one shape, all of one dtype.
+// (x...) -> (x'...), each pair of one shape, all x of one dtype and all x' of one.
 Status check_multi_tensor_copy(const OpDesc& op) {
   const Tensors xs = op.ins("x");
   if (xs.empty()) return refuse(op, "x: expected one tensor or more, got none");
   for (size_t i = 0; i < xs.size(); ++i) {
     AICF_TRY(expect_dtype(op, op.in_name(i).c_str(), xs[i], xs[0].dtype));
-    AICF_TRY(expect_tensor(op, op.out_name(i).c_str(), op.outputs[i], xs[i]));
+    TensorDesc y = xs[i];
+    y.dtype = op.outputs[0].dtype;
+    AICF_TRY(expect_tensor(op, op.out_name(i).c_str(), op.outputs[i], y));
   }
   return Status::ok();
 }
@@ -27,6 +29,9 @@ Status check_multi_tensor_copy(const OpDesc& op) {
 Status supports_moves(const OpDesc& op) {
   const size_t count = op.ins("x").size();
   if (count > kMostMoves) return decline("takes at most ", kMostMoves, " tensors, got ", count);
+  const DType from = op.inputs[0].dtype, to = op.outputs[0].dtype;
+  if (from != to && !(is_float(from) && is_float(to)))
+    return decline("casts between floats only, got ", dtype_name(from), " and ", dtype_name(to));
   return needs_element_alignment(op);
 }
 
@@ -58,7 +63,7 @@ static const Family family([](KernelRegistry& registry) {
   registry.add(OpSchema{59,
                         "MultiTensorCopy",
                         "multi_tensor_copy",
-                        "each x, in the layout of its result",
+                        "each x, cast to the element type of its result, in the layout of that",
                         {strided(many("x"))},
                         {strided(many("x"))},
                         {},

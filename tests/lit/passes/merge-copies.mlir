@@ -23,10 +23,11 @@ func.func @together(%a: tensor<4x8xf32>, %b: tensor<8x4xf32>) -> tensor<8x4xf32>
 
 // -----
 
-// Not a copy of what is made after the first, one to another type, one of another type, a large one, or one that is returned.
+// Not a copy of what another is needed for, a cast without another order, a copy of another type, a large one, or one that is
+// returned.
 // CHECK-LABEL: func.func @apart
 // CHECK-NOT:     multi_tensor_copy
-func.func @apart(%a: tensor<4x8xf32>, %h: tensor<4x8xf16>, %l: tensor<1024x512xf32>) -> (tensor<8x4xf32>, tensor<4x8xf16>, tensor<8x4xf16>, tensor<512x1024xf32>) {
+func.func @apart(%a: tensor<4x8xf32>, %h: tensor<4x8xf16>, %l: tensor<1024x2048xf32>) -> (tensor<8x4xf32>, tensor<4x8xf16>, tensor<8x4xf16>, tensor<2048x1024xf32>) {
   %0 = kernel.view %a : (tensor<4x8xf32>) -> tensor<8x4xf32, strided<[1, 8]>>
   %1 = kernel.copy x(%0) : (tensor<8x4xf32, strided<[1, 8]>>) -> tensor<8x4xf32>
   %2 = kernel.relu x(%1) : tensor<8x4xf32>
@@ -36,11 +37,11 @@ func.func @apart(%a: tensor<4x8xf32>, %h: tensor<4x8xf16>, %l: tensor<1024x512xf
   %6 = kernel.view %h : (tensor<4x8xf16>) -> tensor<8x4xf16, strided<[1, 8]>>
   %7 = kernel.copy x(%6) : (tensor<8x4xf16, strided<[1, 8]>>) -> tensor<8x4xf16>
   %8 = kernel.relu x(%7) : tensor<8x4xf16>
-  %9 = kernel.view %l : (tensor<1024x512xf32>) -> tensor<512x1024xf32, strided<[1, 512]>>
-  %10 = kernel.copy x(%9) : (tensor<512x1024xf32, strided<[1, 512]>>) -> tensor<512x1024xf32>
+  %9 = kernel.view %l : (tensor<1024x2048xf32>) -> tensor<2048x1024xf32, strided<[1, 2048]>>
+  %10 = kernel.copy x(%9) : (tensor<2048x1024xf32, strided<[1, 2048]>>) -> tensor<2048x1024xf32>
   %11 = kernel.view %a : (tensor<4x8xf32>) -> tensor<8x4xf32, strided<[1, 8]>>
   %12 = kernel.copy x(%11) : (tensor<8x4xf32, strided<[1, 8]>>) -> tensor<8x4xf32>
-  func.return %12, %5, %8, %10 : tensor<8x4xf32>, tensor<4x8xf16>, tensor<8x4xf16>, tensor<512x1024xf32>
+  func.return %12, %5, %8, %10 : tensor<8x4xf32>, tensor<4x8xf16>, tensor<8x4xf16>, tensor<2048x1024xf32>
 }
 
 // -----
@@ -64,4 +65,44 @@ func.func @batch(%x: tensor<8x1xf32> {aicf.role = "input", aicf.name = "x"}, %y:
   %9 = kernel.add x(%2) y(%5) : tensor<8x2xf32>
   %10 = kernel.add x(%9) y(%8) : tensor<8x2xf32>
   func.return %10 : tensor<8x2xf32>
+}
+
+// -----
+
+// Copies to one type of what is made one after the other, which nothing reads before the last is made: there is their launch, and
+// views of the results move behind it. They are casts here, as of the gradients of weights.
+// CHECK-LABEL: func.func @late
+// CHECK-NEXT:    %[[G:.*]] = kernel.relu x(%a)
+// CHECK-NEXT:    %[[H:.*]] = kernel.relu x(%[[G]])
+// CHECK-NEXT:    %[[C:.*]], %[[D:.*]] = kernel.multi_tensor_copy x(%[[G]], %[[H]])
+// CHECK-NEXT:      : (tensor<4x8xbf16>, tensor<4x8xbf16>) -> (tensor<4x8xf32, strided<[1, 4]>>, tensor<4x8xf32, strided<[1, 4]>>)
+// CHECK-NEXT:    %[[P:.*]] = kernel.join %[[C]]
+// CHECK-NEXT:    %[[Q:.*]] = kernel.join %[[D]]
+// CHECK-NEXT:    kernel.add x(%[[P]]) y(%[[Q]])
+func.func @late(%a: tensor<4x8xbf16>) -> tensor<8x4xf32> {
+  %g = kernel.relu x(%a) : tensor<4x8xbf16>
+  %0 = kernel.copy x(%g) : (tensor<4x8xbf16>) -> tensor<4x8xf32, strided<[1, 4]>>
+  %1 = kernel.join %0 : (tensor<4x8xf32, strided<[1, 4]>>) -> tensor<8x4xf32>
+  %h = kernel.relu x(%g) : tensor<4x8xbf16>
+  %2 = kernel.copy x(%h) : (tensor<4x8xbf16>) -> tensor<4x8xf32, strided<[1, 4]>>
+  %3 = kernel.join %2 : (tensor<4x8xf32, strided<[1, 4]>>) -> tensor<8x4xf32>
+  %4 = kernel.add x(%1) y(%3) : tensor<8x4xf32>
+  func.return %4 : tensor<8x4xf32>
+}
+
+// -----
+
+// One that is read before the other's source is made stays; so does a copy of a copy, whose place may change.
+// CHECK-LABEL: func.func @too_late
+// CHECK-NOT:     multi_tensor_copy
+func.func @too_late(%a: tensor<4x8xf32>) -> tensor<8x4xf32> {
+  %v = kernel.view %a : (tensor<4x8xf32>) -> tensor<8x4xf32, strided<[1, 8]>>
+  %0 = kernel.copy x(%v) : (tensor<8x4xf32, strided<[1, 8]>>) -> tensor<8x4xf32>
+  %1 = kernel.relu x(%0) : tensor<8x4xf32>
+  %w = kernel.view %1 : (tensor<8x4xf32>) -> tensor<4x8xf32, strided<[1, 4]>>
+  %2 = kernel.copy x(%w) : (tensor<4x8xf32, strided<[1, 4]>>) -> tensor<4x8xf32>
+  %z = kernel.view %2 : (tensor<4x8xf32>) -> tensor<8x4xf32, strided<[1, 8]>>
+  %3 = kernel.copy x(%z) : (tensor<8x4xf32, strided<[1, 8]>>) -> tensor<8x4xf32>
+  %4 = kernel.add x(%3) y(%1) : tensor<8x4xf32>
+  func.return %4 : tensor<8x4xf32>
 }

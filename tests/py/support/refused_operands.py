@@ -119,6 +119,7 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("multi_tensor_copy", {"x": f32((2, 3), (4,))}, {"x": f32((2, 3))}, {}, "x': expected 2 tensors, as many as x has, got 1"),
     ("multi_tensor_copy", {"x": [("f32", (2, 3)), ("f64", (4,))]}, {"x": [("f32", (2, 3)), ("f64", (4,))]}, {}, "x[1]: expected element type f32, got f64[4]"),
     ("multi_tensor_copy", {"x": f32((2, 3), (4,))}, {"x": f32((2, 3), (5,))}, {}, "x'[1]: expected f32[4], got f32[5]"),
+    ("multi_tensor_copy", {"x": f32((2, 3), (4,))}, {"x": [("f16", (2, 3)), ("f32", (4,))]}, {}, "x'[1]: expected f16[4], got f32[4]"),
     ("scatter_add", scattered(TARGET, TARGET, f32((4, 3))), {"x": f32((2, 3))}, {}, "x[0]: expected element type f32, f64, f16 or bf16, got i64[4]"),
     ("scatter_add", scattered(f32((3,)), TARGET, f32((4, 3))), {"x": f32((2, 3))}, {}, "x[0]: expected rank 2, got f32[3]"),
     ("scatter_add", scattered(f32((2, 3)), f32((4,)), f32((4, 3))), {"x": f32((2, 3))}, {}, "index[0]: expected element type i64, got f32[4]"),

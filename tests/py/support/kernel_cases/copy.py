@@ -52,6 +52,8 @@ PERMUTATIONS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((2, 3, 300), (0, 2, 1)), ((600, 4), (1, 0)), ((9, 270), (1, 0)), ((2, 150, 7), (0, 2, 1)), ((2, 20, 1030), (0, 2, 1)),
     ((2, 3, 17, 19), (0, 2, 3, 1)), ((2, 17, 19, 5), (0, 3, 1, 2)), ((2, 3, 9, 4, 11, 4), (0, 2, 4, 3, 5, 1)),
     ((2, 5, 40, 2), (3, 1, 2, 0)),
+    ((3, 40, 3, 3), (0, 2, 3, 1)), ((3, 3, 3, 40), (0, 3, 1, 2)), ((5, 64, 16), (0, 2, 1)), ((5, 16, 64), (0, 2, 1)),
+    ((3, 100, 17), (0, 2, 1)), ((2, 17, 100), (0, 2, 1)),
 ]  # fmt: skip
 
 
@@ -107,7 +109,7 @@ def _copied_places() -> Iterator[tuple[tuple[int, ...], Place | None, Place | No
 
 
 def together(make: Maker) -> Iterator[Case]:
-    """Several moves of one launch: of tensors of all sizes and layouts, some without elements, as many as it takes."""
+    """Several moves of one launch, and casts: of tensors of all sizes and layouts, some without elements, as many as it takes."""
     places = [*_copied_places()]
     for count, first in (
         (1, 0),
@@ -122,14 +124,15 @@ def together(make: Maker) -> Iterator[Case]:
             values if x is None else x.once(values)
             for values, x in zip((_bits(make, make.dtype, shape) for shape in shapes), xs, strict=True)
         ]
-        yield Case(
-            f"{count} tensors from {first}",
-            values,
-            [(make.dtype, shape) for shape in shapes],
-            counts=((count,), (count,)),
-            places=(*xs, *ys),
-            exact=True,
-        )
+        for to in FLOATS if make.dtype in FLOATS else (make.dtype,):
+            yield Case(
+                f"{count} tensors from {first} to {to}",
+                values,
+                [(to, shape) for shape in shapes],
+                counts=((count,), (count,)),
+                places=(*xs, *ys),
+                exact=True,
+            )
 
 
 CASES: dict[str, Generator] = {"copy": copy, "multi_tensor_copy": together}

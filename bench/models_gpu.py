@@ -2,6 +2,7 @@
 
     python bench/models_gpu.py [--rows gpt2:32,nerf,…] [--contenders aicf,graph,compile] [--seconds 0.3] [--budget 1500]
     python bench/models_gpu.py --json FILE --profiles FOLDER    # all that was measured; AICF launch by launch
+    python bench/models_gpu.py --tune --rows resnet18:512       # AICF with the lock that aicf-tune measures first
     python bench/models_gpu.py --device cpu --tiny              # sizes of a few elements: whether everything runs
 
 A row of `model_rows.py` is a model, AdamW and its default sizes; --help lists them. "bf16" rows compute under torch.autocast.
@@ -15,15 +16,19 @@ failed or trained something else than its peers.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from contender import Contender, describe_machine, repeat, timed
@@ -142,19 +147,39 @@ def by_torch(row: Row, options: argparse.Namespace, compiled: bool, graphed: boo
     return Contender("torch", steps)
 
 
-def ours(row: Row, options: argparse.Namespace) -> Contender:
+def our_step(row: Row, options: argparse.Namespace, lock: Path | None = None) -> tuple[Any, Any]:
+    """The step, and what it trains on."""
     case, model, batches = placed(row, options)
     if case.body is not None:
         step = compile_step(
-            case.body(model, optimizer_of, lambda f: f), example=batches[0], device=options.device
+            case.body(model, optimizer_of, lambda f: f), example=batches[0], device=options.device, lock=lock
         )
     else:
         asked = {"accumulate": row.accumulate} if row.accumulate > 1 else {}
         step = compile_train_step(
-            model, optimizer_of(model), example=batches[0], device=options.device, name="bench",
+            model, optimizer_of(model), example=batches[0], device=options.device, name="bench", lock=lock,
             loss_fn=loss_of(row, case, options.device), clip_grad_norm=row.clip, **asked,
         )  # fmt: skip
-    given = batches if row.accumulate > 1 else batches[0]
+    return step, batches if row.accumulate > 1 else batches[0]
+
+
+def tuned(row: Row, options: argparse.Namespace) -> Path:
+    """The lock that `aicf-tune` measures for the step, in a folder of its own."""
+    folder = Path(tempfile.mkdtemp())
+    plan, lock = folder / "step.mlir", folder / "aicf.lock"
+    plan.write_text(our_step(row, options)[0].ir("plan"))
+    gc.collect()
+    tool = [sys.executable, "-m", "aicf_mlir.tools.aicf_tune", plan, "-o", lock]
+    subprocess.run(tool, check=True, timeout=options.limit)
+    return lock
+
+
+def ours(row: Row, options: argparse.Namespace) -> Contender:
+    lock = None
+    if options.tune:
+        lock = tuned(row, options)
+        gc.collect()  # the memory of the step that was tuned
+    step, given = our_step(row, options, lock)
     step.warmup(given)  # changes no weight, nor does the capture
     step.capture(given)
 
@@ -250,6 +275,9 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true", help="sizes of a few elements")
     parser.add_argument("--rows", type=named(ROWS), default=list(ROWS), metavar="ROW,…")
     parser.add_argument("--contenders", type=named(CONTENDERS), default=list(CONTENDERS), metavar="NAME,…")
+    parser.add_argument(
+        "--tune", action="store_true", help="AICF runs the kernels that aicf-tune measures first"
+    )
     parser.add_argument("--seconds", type=float, default=0.3, help="of a window")
     parser.add_argument("--limit", type=float, default=180.0, help="seconds for one contender in one row")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds for all of it")

@@ -48,6 +48,14 @@ def test_models_train_as_in_torch(tmp_path: Path, some: Some) -> None:
     assert all(title in done.stdout for title in names)
 
 
+def test_a_tuned_model_trains_as_in_torch() -> None:
+    """Exit status 1 would say that it does not."""
+    done = run(
+        models_gpu, "--tiny", "--tune", "--seconds", "0.005", "--rows", "ppo", "--contenders", "aicf,eager"
+    )
+    assert done.returncode == 0 and "ppo aicf: " in done.stdout, done.stdout + done.stderr
+
+
 def test_every_row_has_tiny_sizes() -> None:
     """Each can be made; the batch fits the model."""
     for title, row in models_gpu.ROWS.items():

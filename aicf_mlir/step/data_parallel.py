@@ -23,7 +23,7 @@ from aicf_mlir.ir.roles import KEPT_ROLES
 from aicf_mlir.ir.signature import steps
 from aicf_mlir.passes.divide_updates import parts_of, trained_groups
 from aicf_mlir.runtime.bound_plan import BoundPlan
-from aicf_mlir.runtime.certificate import Certificate
+from aicf_mlir.runtime.certificate import Certificate, FailedCheck, certify
 from aicf_mlir.runtime.checkpoint import Checkpoint
 from aicf_mlir.runtime.divided_checkpoint import part_of, whole
 from aicf_mlir.runtime.micro_batches import StepBatch
@@ -36,6 +36,10 @@ from aicf_mlir.step.options.mesh import DataParallel
 from aicf_mlir.step.options.metrics import GatheredMetrics
 from aicf_mlir.step.options.seed import Randomness
 from aicf_mlir.step.request import Request
+
+UNCOMPARED = "the step has several ranks; compile one without mesh= to compare with torch"
+
+FAILED = "failed: "
 
 
 class DataParallelStep(CompiledTrainStep):
@@ -197,10 +201,38 @@ class DataParallelStep(CompiledTrainStep):
     def capture(  # pyright: ignore[reportIncompatibleMethodOverride]  (of its overloads)
         self, batch: StepBatch | None = None, *, verify: Literal["bitwise"] | None = None, steps: int = 3
     ) -> Certificate | None:
-        """Record the step; see CompiledTrainStep. Raises StateError for `verify`."""
-        if verify is not None:
-            raise StateError(f"{self.name}: capture(verify=…) is for a step of one process; leave it out")
-        return self._all("capture", lambda: super(DataParallelStep, self).capture(batch))
+        """Record the step; see CompiledTrainStep.
+
+        With `verify` all ranks are examined together. A certificate says what was found on its rank, or on which other.
+        """
+        if verify is None:
+            return self._all("capture", lambda: super(DataParallelStep, self).capture(batch))
+        what = f"capture(verify={verify!r}, steps={steps!r})"
+        return self._all(
+            what, lambda: super(DataParallelStep, self).capture(batch, verify=verify, steps=steps)
+        )
+
+    def _certify(self, plan: BoundPlan, steps: int) -> Certificate:
+        """Return the certificate of this rank; where it has no finding, the first one of the others stands in it."""
+
+        def told(text: str) -> list[str]:
+            texts = [each["text"] for each in self._ranks.told({"text": text})]
+            if (failed := next((each for each in texts if each.startswith(FAILED)), None)) is not None:
+                raise RankError(f"{self.name}: no certificate: another rank has {failed}")
+            return texts
+
+        try:
+            mine = certify(replace(self._subject(plan), told=told), steps, (), UNCOMPARED)
+        except BaseException as error:
+            with suppress(RankError):  # the others do not wait for this rank
+                self._ranks.told({"text": f"{FAILED}{type(error).__name__}: {error}"})
+            raise
+        found = told("" if mine.equal else f"{mine.findings[0].check}\n{mine.findings[0].message}")
+        rank = next((rank for rank, each in enumerate(found) if each), None)
+        if not mine.equal or rank is None:
+            return mine
+        check, message = found[rank].split("\n", 1)
+        return replace(mine, findings=(FailedCheck(check, f"on rank {rank}: {message}"),))
 
     def replay(self, n: int = 1, inputs: StepBatch | None = None, sync: bool = False) -> torch.Tensor:
         """Repeat the captured step; see CompiledTrainStep. Ctrl-C is taken after the `n` steps."""

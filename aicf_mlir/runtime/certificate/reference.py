@@ -78,13 +78,18 @@ def check_reference(subject: Subject, start: Saved, steps: int) -> list[FailedCh
         arguments = read_arguments(subject)
         subject.poison(EAGER_POISON)
         subject.run()
-        if (status := subject.program.status) is not None and subject.read(status)[0]:
+        status = subject.program.status
+        if subject.anywhere(status is not None and bool(subject.read(status)[0])):
             message = "a check fails on this batch and its updates are skipped: nothing is proved; capture with one that trains"
             return [FailedCheck("reference", message)]
         expected = interpret(subject.stages[top], arguments)
         wrong = _wrong(expected, lambda key: subject.read(place_of(slots[key])))
-        if wrong:
-            where, culprit = _locate(subject, before, arguments, top, expected)
+        if subject.anywhere(bool(wrong)):
+            if not wrong:
+                return []  # another rank tells it
+            where, culprit = (
+                _locate(subject, before, arguments, top, expected) if subject.told is None else ("", None)
+            )
             message = f"step {i + 1} is not what the model says: {wrong}{where}"
             if subject.plan_file is not None:
                 message += f"; the plan is that of {subject.plan_file.origin}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -48,6 +48,8 @@ class Subject:
     stream: int
     plan_file: PlanFile | None = None
     """The source of the plan, if it is not the step's own."""
+    told: Callable[[str], Sequence[str]] | None = None
+    """What each rank of several says: those that do not go the same way would wait for each other. None for one process."""
 
     @property
     def comparison(self) -> PlanComparison | None:
@@ -69,6 +71,10 @@ class Subject:
         """Return the launch at `index` as a culprit."""
         op = self.launch_ops[index]
         return Culprit(op.symbol, op.op.data, self.program.launches[index]["kernel_id"], source_of(op))
+
+    def anywhere(self, found: bool) -> bool:
+        """Return True if something was found on any rank; all ranks call it together."""
+        return found if self.told is None else any(self.told("found" if found else ""))
 
     # ---- memory ----
 

@@ -268,7 +268,8 @@ OPTIONS: tuple[Option, ...] = (
         a mesh of one dimension. A step takes the mean of their gradients, as DistributedDataParallel does, and a model that
         is wrapped in it brings its group along. Loss, outputs and metrics are those of the own batch. Buffers are those of
         rank 0; the statistics of `nn.SyncBatchNorm` are those of all batches. A call that fails on one rank changes nothing
-        on any. On GPUs a failed check raises in a later call, the same on all ranks.""",
+        on any. On GPUs a failed check raises in a later call, the same on all ranks. `capture(verify="bitwise")` examines
+        all ranks together; torch's own step is left out of it.""",
         DataParallel,
         TRAINING,
     ),

@@ -76,6 +76,30 @@ def test_three_ranks_have_the_bits_of_three_micro_batches(tmp_path: Path) -> Non
         assert [rank[name][0] for rank in ranks] == [bits] * 3, name
 
 
+def test_each_rank_has_a_certificate(tmp_path: Path) -> None:
+    """Of what is wrong on one rank all of them hear, and go on: nothing of a certificate's steps stays."""
+    ranks = found_by("certified", 2, tmp_path)
+    for name in ("mesh", "checks", "zero"):
+        for rank in ranks:
+            text = rank[name]["text"]
+            assert text.startswith("step on cpu: equal (") and "-     torch" in text, text
+            assert "not compared: the step has several ranks; compile one without mesh=" in text
+    for rank in ranks:  # the second step of both has gradients of what is wrong after the first
+        assert "FAILS replay" in rank["replay"]["text"] and "on rank" not in rank["replay"]["text"]
+    first, second = (rank["step"]["text"] for rank in ranks)
+    assert "FAILS reference" in second and "on rank 1: " not in second, second
+    assert (
+        "FAILS reference" in first and "      on rank 1: step 1 is not what the model says: param" in first
+    ), first
+    first, second = (rank.pop("fails") for rank in ranks)
+    assert second["text"] == "ValueError: no memory" and first["text"].startswith("RankError: "), first
+    assert first["same"] and second["same"]
+    for rank in ranks:
+        for name, found in rank.items():
+            assert found["same"] and found["told"] == "nothing", (name, found)
+            assert found["digest"] == ranks[0][name]["digest"], name
+
+
 def test_a_fault_on_one_rank_changes_nothing_on_any(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """Each fault once, and in a campaign a hundred times."""
     ranks = found_by("faults_often" if pytestconfig.getoption("campaign") else "faults", 3, tmp_path)

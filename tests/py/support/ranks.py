@@ -80,13 +80,19 @@ def _ended(
 
 
 if __name__ == "__main__":
+    import rank_certificates
     import rank_norms
     import rank_programs
     import rank_zero
     import torch
     import torch.distributed as dist
 
-    PROGRAMS = {**vars(rank_programs), **vars(rank_norms), **vars(rank_zero)}
+    PROGRAMS = {
+        **vars(rank_programs),
+        **vars(rank_certificates),
+        **vars(rank_norms),
+        **vars(rank_zero),
+    }
     torch.set_num_threads(1)
     for line in sys.stdin:
         name, ranks, at = json.loads(line)

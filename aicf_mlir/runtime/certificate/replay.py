@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from aicf_mlir.dialects.plan.hazards import Range
 from aicf_mlir.ir.element_types import byte_size
@@ -167,9 +168,10 @@ def check_memory(subject: Subject, start: Saved) -> list[FailedCheck]:
     before = {name: subject.bytes_of(name) for name in subject.arenas}
     subject.run()
     findings: list[FailedCheck] = []
+    written = _written(subject)
     for name, old in before.items():
         new = subject.bytes_of(name)
-        for begin, end in _gaps(subject, name, len(old)):
+        for begin, end in _gaps(written.get(name, ()), len(old)):
             if old[begin:end] != new[begin:end]:
                 at = next(i for i in range(begin, end) if old[i] != new[i])
                 message = f"a step changes byte {at} of @{name}, which no launch names as an output"
@@ -191,18 +193,24 @@ def _writer(subject: Subject, start: Saved, arena: str, at: int) -> Culprit | No
     return None
 
 
-def _gaps(subject: Subject, arena: str, nbytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the bytes of an arena that no launch of the plan's text writes."""
-    outputs = [place for launch in subject.text.launches for place in launch["outputs"]]
-    spans = {span for place in outputs for span in _ranges(place)}
+def _written(subject: Subject) -> Mapping[str, Sequence[Range]]:
+    """Return the bytes of each arena that a launch of the plan's text writes, in order."""
+    spans = {
+        span for launch in subject.text.launches for place in launch["outputs"] for span in _ranges(place)
+    }
     for launch in subject.text.launches:
         if (workspace := launch["workspace"]) is not None:
             space, offset, size = workspace
             spans.add(Range(space, offset, offset + size))
-    ends = [0]
-    for span in (span for span in sorted(spans) if span.space == arena):
-        if span.begin > max(ends):
-            yield max(ends), span.begin
-        ends.append(span.end)
-    if max(ends) < nbytes:
-        yield max(ends), nbytes
+    return {space: list(found) for space, found in groupby(sorted(spans), key=lambda span: span.space)}
+
+
+def _gaps(written: Sequence[Range], nbytes: int) -> Iterator[tuple[int, int]]:
+    """Yield the bytes of an arena that are not written."""
+    end = 0
+    for span in written:
+        if span.begin > end:
+            yield end, span.begin
+        end = max(end, span.end)
+    if end < nbytes:
+        yield end, nbytes

@@ -36,6 +36,8 @@ def _convolution(kind: str, call: Call) -> Sequence[Array]:
         w.shape[2:], call.attr("stride", ()), call.attr("dilation", ()), call.attr("low", ())
     )
     outputs, channels = len(w) // groups, w.shape[1]
+    is_wide = outputs * channels > 1  # products of matrices are slower for a depthwise one
+    multiply = partial(np.einsum, optimize=is_wide)
     for position, elements, having in pairs(windows, x.shape[2:], y.shape[2:]):
         for group in range(groups):
             of_y, of_x = (
@@ -45,12 +47,12 @@ def _convolution(kind: str, call: Call) -> Sequence[Array]:
             here, there = (ALL, of_x, *elements), (ALL, of_y, *having)
             weights = (of_y, ALL, *position)
             if kind == "y":
-                y[there] += np.einsum("nc...,oc->no...", x[here], w[weights])
+                y[there] += multiply("nc...,oc->no...", x[here], w[weights])
             elif kind == "dx":
-                x[here] += np.einsum("no...,oc->nc...", y[there], w[weights])
+                x[here] += multiply("no...,oc->nc...", y[there], w[weights])
             else:
                 a, b = x[here].reshape(len(x), channels, -1), y[there].reshape(len(x), outputs, -1)
-                w[weights] += np.einsum("ncs,nos->oc", a, b)
+                w[weights] += multiply("ncs,nos->oc", a, b)
     result = {"y": y, "dx": x, "dw": w}[kind]
     if call.arithmetic.pads:
         result += _of_paddings(kind, windows, x, w, y)

@@ -163,23 +163,19 @@ def our_step(row: Row, options: argparse.Namespace, lock: Path | None = None) ->
     return step, batches if row.accumulate > 1 else batches[0]
 
 
-def tuned(row: Row, options: argparse.Namespace) -> Path:
-    """The lock that `aicf-tune` measures for the step, in a folder of its own."""
-    folder = Path(tempfile.mkdtemp())
+def tuned(row: Row, options: argparse.Namespace, folder: Path) -> Path:
+    """The lock that `aicf-tune` measures for the step."""
     plan, lock = folder / "step.mlir", folder / "aicf.lock"
     plan.write_text(our_step(row, options)[0].ir("plan"))
-    gc.collect()
+    gc.collect()  # the memory of that step
     tool = [sys.executable, "-m", "aicf_mlir.tools.aicf_tune", plan, "-o", lock]
     subprocess.run(tool, check=True, timeout=options.limit)
     return lock
 
 
 def ours(row: Row, options: argparse.Namespace) -> Contender:
-    lock = None
-    if options.tune:
-        lock = tuned(row, options)
-        gc.collect()  # the memory of the step that was tuned
-    step, given = our_step(row, options, lock)
+    with tempfile.TemporaryDirectory() as folder:
+        step, given = our_step(row, options, tuned(row, options, Path(folder)) if options.tune else None)
     step.warmup(given)  # changes no weight, nor does the capture
     step.capture(given)
 

@@ -13,20 +13,19 @@
 namespace aicf::cuda {
 
 constexpr int kPartThreads = 256;
-constexpr int kLane = 32;
 constexpr int kMostNarrow = 16;            // elements of a short side
-constexpr int64_t kLeastWide = kLane;      // elements of a long side
+constexpr int64_t kLeastWide = kWarp;      // elements of a long side
 constexpr unsigned kPartBlocks = 132 * 8;  // that a large chip has at once
 
 struct Part {
   void* y;
   const void* x;
-  int64_t count;           // elements, or pieces of planes: 32 places of the long side
-  StridedShape<2> shape;   // of the elements, or of the stack of planes
-  int64_t y_step, x_step;  // of a plane: on the side where they are not 1, y's along the short and x's along
-                           // the long dimension, or x's along the short and y's along the long one
-  uint32_t narrow, wide;   // the sides of a plane; 0 for elements
-  bool gathers;            // x's neighbours are along the short side, else y's
+  int64_t count;          // elements, or pieces of planes: 32 places of the long side
+  StridedShape<2> shape;  // of the elements, or of the stack of planes
+  int64_t y_step;         // of a plane that gathers: from one element of the short side to the next
+  int64_t x_step;         // of a plane: along the long side if it gathers, else along the short one
+  uint32_t narrow, wide;  // the sides of a plane; 0 for elements
+  bool gathers;           // x's neighbours are along the short side, else y's
 };
 
 // The moves of one launch: part p has the blocks first[p] to first[p + 1] of the grid.
@@ -50,14 +49,14 @@ __device__ __forceinline__ void move_elements(const Part& part, uint32_t block, 
 // through shared memory.
 template <class To, class From>
 __device__ __forceinline__ void move_planes(const Part& part, uint32_t block, uint32_t blocks, To* staged) {
-  const int warp = threadIdx.x / kLane, lane = threadIdx.x % kLane;
-  constexpr int kWarps = kPartThreads / kLane;
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  constexpr int kWarps = kPartThreads / kWarp;
   const int narrow = static_cast<int>(part.narrow);
-  const int64_t across = (part.wide + kLane - 1) / kLane;
+  const int64_t across = (part.wide + kWarp - 1) / kWarp;
   for (int64_t piece = static_cast<int64_t>(block) * kWarps + warp; piece < part.count;
        piece += static_cast<int64_t>(blocks) * kWarps) {
-    const int64_t plane = piece / across, begin = (piece - plane * across) * kLane;
-    const int here = static_cast<int>(min(static_cast<int64_t>(kLane), part.wide - begin));
+    const int64_t plane = piece / across, begin = (piece - plane * across) * kWarp;
+    const int here = static_cast<int>(min(static_cast<int64_t>(kWarp), part.wide - begin));
     int64_t at[2];
     offsets(part.shape, static_cast<uint64_t>(plane), at);
     const From* x = static_cast<const From*>(part.x) + at[1];
@@ -76,14 +75,14 @@ __device__ __forceinline__ void move_planes(const Part& part, uint32_t block, ui
           if (k < narrow) y[k * part.y_step + place] = moved<To>(values[k]);
       }
     } else {
-      To* mine = staged + warp * kLane * kMostNarrow;
+      To* mine = staged + warp * kWarp * kMostNarrow;
       if (lane < here) {
 #pragma unroll
         for (int k = 0; k < kMostNarrow; ++k)
           if (k < narrow) mine[lane * narrow + k] = moved<To>(values[k]);
       }
       __syncwarp();
-      for (int e = lane; e < here * narrow; e += kLane) y[begin * narrow + e] = mine[e];
+      for (int e = lane; e < here * narrow; e += kWarp) y[begin * narrow + e] = mine[e];
       __syncwarp();  // the piece has been read
     }
   }
@@ -120,7 +119,7 @@ inline bool is_narrow(const Move& m, Part* out) {
   part.narrow = static_cast<uint32_t>(gathers ? rows : columns);
   part.wide = static_cast<uint32_t>(gathers ? columns : rows);
   part.gathers = gathers;
-  part.count = m.count / (rows * columns) * ((part.wide + kLane - 1) / kLane);
+  part.count = m.count / (rows * columns) * ((part.wide + kWarp - 1) / kWarp);
   *out = part;
   return true;
 }
@@ -130,7 +129,7 @@ Status move_parts(const std::vector<Part>& moves, const LaunchContext& ctx) {
   Parts p{};
   for (size_t n = 0; n < moves.size(); ++n) {
     p.parts[n] = moves[n];
-    const int64_t each = moves[n].narrow == 0 ? kPartThreads : kPartThreads / kLane;
+    const int64_t each = moves[n].narrow == 0 ? kPartThreads : kPartThreads / kWarp;
     p.first[n + 1] = p.first[n] + std::min(grid_stride_blocks(moves[n].count, each), kPartBlocks);
   }
   return launch(ctx, p.first[moves.size()], kPartThreads, 0, parts_kernel<To, From>, p, ctx.predicate);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -48,12 +49,19 @@ def test_models_train_as_in_torch(tmp_path: Path, some: Some) -> None:
     assert all(title in done.stdout for title in names)
 
 
-def test_a_tuned_model_trains_as_in_torch() -> None:
-    """Exit status 1 would say that it does not."""
-    done = run(
-        models_gpu, "--tiny", "--tune", "--seconds", "0.005", "--rows", "ppo", "--contenders", "aicf,eager"
-    )
-    assert done.returncode == 0 and "ppo aicf: " in done.stdout, done.stdout + done.stderr
+def test_a_tuned_model_obeys_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is made twice: to be measured, and with what was measured."""
+    options = argparse.Namespace(device="cpu", tiny=True, tune=True, limit=120)
+    made, locks = models_gpu.our_step, list[str]()
+
+    def noted(row: Any, options: Any, lock: Path | None = None) -> Any:
+        locks.append("" if lock is None else lock.read_text())
+        return made(row, options, lock)
+
+    monkeypatch.setattr(models_gpu, "our_step", noted)
+    contender = models_gpu.ours(models_gpu.ROWS["ppo"], options)
+    assert locks[0] == "" and "microseconds = " in locks[1]
+    assert math.isfinite(contender.run(1))
 
 
 def test_every_row_has_tiny_sizes() -> None:

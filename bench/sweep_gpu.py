@@ -1,6 +1,6 @@
 """Each op and its gradient, in sizes from tiny to large, skewed, odd and strided, beside torch eager: where are the cliffs?
 
-    python bench/sweep_gpu.py [--only mm sort …] [--types f32 bf16] [--budget 580] [--workers 8] [--json FILE]
+    python bench/sweep_gpu.py [--only mm sort …] [--types f32 bf16] [--budget 580] [--gpus 1] [--workers 8] [--json FILE]
     python bench/sweep_gpu.py --device cpu --largest 1000000 [--most 3]
 
 The ops and sizes are those of `sweep_ops.py`. AICF's time is that of a captured step which computes the op, and one which
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import sys
 import time
@@ -186,10 +187,16 @@ def largest(x: Tensor) -> float:
 _LOCK: Any = None
 
 
-def begin(lock: Any, threads: int) -> None:
-    """In each process."""
+def begin(locks: Sequence[Any], count: Any, threads: int) -> None:
+    """In each process: those that measure on one GPU share its lock."""
     global _LOCK
-    _LOCK = lock
+    with count.get_lock():
+        place = count.value % len(locks)
+        count.value += 1
+    _LOCK = locks[place]
+    if len(locks) > 1:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[place] if len(visible) > place else str(place)
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -267,7 +274,8 @@ def main() -> int:
     )
     parser.add_argument("--most", type=int, default=0, help="about so many sizes of each op")
     parser.add_argument("--budget", type=float, default=580.0, help="seconds for all of it")
-    parser.add_argument("--workers", type=int, default=0, help="processes; default: 8 for a GPU, 1 for a CPU")
+    parser.add_argument("--gpus", type=int, default=1, help="so many of the visible ones")
+    parser.add_argument("--workers", type=int, default=0, help="processes; default: 8 for each GPU, 1 for a CPU")
     parser.add_argument("--lines", type=int, default=40, help="of each table")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all that was found")
     options = parser.parse_args()
@@ -278,10 +286,12 @@ def main() -> int:
         for element in options.types
         if any(t in op.name for t in options.only)
     ]
-    workers = options.workers or (8 if options.device == "cuda" else 1)
+    gpus = options.gpus if options.device == "cuda" else 1
+    workers = options.workers or (8 * gpus if options.device == "cuda" else 1)
     context, found, missing = get_context("spawn"), list[Found](), list[str]()
     threads = torch.get_num_threads() if workers == 1 else 1
-    with ProcessPoolExecutor(workers, context, begin, (context.Lock(), threads)) as pool:
+    locks = [context.Lock() for _ in range(gpus)]
+    with ProcessPoolExecutor(workers, context, begin, (locks, context.Value("i", 0), threads)) as pool:
         running = {pool.submit(work, *task, options, end): task for task in tasks}
         for done in as_completed(running):
             name, element = running[done]

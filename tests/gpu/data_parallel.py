@@ -5,7 +5,7 @@
 steps: 20 steps, half of them replayed, have the same bits in 5 runs, on every rank, and as micro-batches; and torch's numbers.
 faults: what one rank does alone fails on all, and changes nothing. killed: the others end with whole steps.
 zero: a divided optimizer has the bits and the files of a whole one; zero_faults and zero_killed are the two above with it.
-batch_norm: SyncBatchNorm beside one GPU with all batches. Ranks may share a GPU. Exit status 1 if anything is wrong.
+batch_norm: SyncBatchNorm beside one GPU with all batches. certified: each rank's certificate is equal. Ranks may share a GPU. Exit status 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,6 +39,7 @@ from rank_steps import (
     mlp,
     synchronize,
     told,
+    under_autocast,
 )
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -46,10 +48,10 @@ from zero_ranks import zero
 from aicf_mlir import AicfError
 
 STEPS, REPLAYED = 20, 10
-LIMITS_S = {"zero": 400, "batch_norm": 300}
+LIMITS_S = {"zero": 400, "batch_norm": 300, "certified": 300}
 LIMIT_S = 150
 """Of the other parts."""
-PARTS = ("steps", "faults", "killed", "zero", "zero_faults", "zero_killed", "batch_norm")
+PARTS = ("steps", "faults", "killed", "zero", "zero_faults", "zero_killed", "batch_norm", "certified")
 
 
 def trained(rank: int) -> nn.Module:
@@ -168,6 +170,31 @@ def killed(rank: int, divided: int = 0) -> None:
     raise AssertionError("rank 1 is still there")
 
 
+def certified(rank: int) -> None:
+    """Certificates of a plain step, of one with checks and micro-batches, of a divided optimizer, and in bf16."""
+    cases: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "checks": {"clip_grad_norm": 0.5, "check_finite": True, "accumulate": 2},
+        "zero": {"zero": 1},
+        "bf16": {"loss_fn": under_autocast},
+    }
+    for name, options in cases.items():
+        module = mlp()
+        parts = [batch(part, rank) for part in range(options.get("accumulate", 1))]
+        step = compiled(module, adam(module), parts[0], **options)
+        given = parts if len(parts) > 1 else parts[0]
+        step.train_step(given)
+        before = digest(module)
+        certificate = step.capture(given, verify="bitwise", steps=2)
+        assert certificate.equal, f"{name}: {certificate}"
+        synchronize()
+        assert digest(module) == before, f"{name}: a certificate's steps have stayed"
+        step.replay(2, sync=True)
+        assert len(set(told(digest(module)))) == 1, name
+        if rank == 0:
+            print(f"{name}: {str(certificate).splitlines()[0]}")
+
+
 def whole_steps(rank: int, found: str, told: int) -> bool:
     """Whether these are the bits of so many steps of micro-batches, or of one or two fewer."""
     module = mlp()
@@ -198,6 +225,7 @@ def main() -> None:
         "zero_faults": partial(faults, rank, 1),
         "zero_killed": partial(killed, rank, 1),
         "batch_norm": partial(batch_norm, rank, ranks),
+        "certified": partial(certified, rank),
     }[os.environ["PART"]]()
     sys.stdout.flush()
     os._exit(0)  # a lost group is not taken down

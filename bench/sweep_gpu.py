@@ -275,7 +275,9 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=0, help="about so many sizes of each op")
     parser.add_argument("--budget", type=float, default=580.0, help="seconds for all of it")
     parser.add_argument("--gpus", type=int, default=1, help="so many of the visible ones")
-    parser.add_argument("--workers", type=int, default=0, help="processes; default: 8 for each GPU, 1 for a CPU")
+    parser.add_argument(
+        "--workers", type=int, default=0, help="processes; default: 8 for each GPU, 1 for a CPU"
+    )
     parser.add_argument("--lines", type=int, default=40, help="of each table")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all that was found")
     options = parser.parse_args()

@@ -16,7 +16,7 @@ from aicf_mlir.ir import registry
 from aicf_mlir.ir.attributes import AttributeValue, from_attribute
 from aicf_mlir.ir.registry import Schema
 
-ALSO = {"one": ("one", "many"), "optional": ("optional",), "many": ("many",)}
+ALSO = {"one": ("one", "many", "optional"), "optional": ("optional",), "many": ("many",)}
 """The counts of a kernel op that an operand of an nn op may be, by its own."""
 
 

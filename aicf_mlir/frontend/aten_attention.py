@@ -24,7 +24,7 @@ def attention(call: Call) -> SSAValue:
     """softmax(query · keyᵀ * scale + mask) · value, with scores in float32 for half precision.
 
     The operands are queries [.., H, L, E], keys [.., H or G, S, E], values [.., H or G, S, V]; with `enable_gqa` H / G
-    heads of queries share one of keys. A row that is masked everywhere gives 0. With dropout, all weights are kept.
+    heads of queries share one of keys. A row that is masked everywhere gives 0.
     """
     return whole(call) if serves(call) else composed(call)
 
@@ -38,7 +38,7 @@ def serves(call: Call) -> bool:
     query, key, value = (shape_of(call.value(name)) for name in ("query", "key", "value"))
     grouped = query[:-3] == key[:-3] and key[:-2] == value[:-2]
     return (
-        call["dropout_p"] == 0
+        call["dropout_p"] <= nn.AttentionDropoutOp.MOST
         and not call.needs_gradient("attn_mask")
         and query[-1] > 0
         and max(query[-1], value[-1]) <= LARGEST
@@ -63,7 +63,12 @@ def whole(call: Call) -> SSAValue:
     mask = None
     if call["attn_mask"] is not None:
         mask = mask_of(call, (*shape_of(operands[0])[:-1], shape_of(key)[2]))
-    op = nn.AttentionOp(query, key, value, mask, scale=scale_of(call), causal=call["is_causal"])
+    scale, causal, p = scale_of(call), call["is_causal"], float(call["dropout_p"])
+    if p == 0:
+        op = nn.AttentionOp(query, key, value, mask, scale=scale, causal=causal)
+    else:
+        drawn, site = emit.draw()
+        op = nn.AttentionDropoutOp(query, key, value, mask, drawn, scale=scale, causal=causal, p=p, site=site)
     out, largest, total = emit.insert_all(op)
     out.name_hint = emit.fresh("attention")
     largest.name_hint, total.name_hint = f"{out.name_hint}.largest", f"{out.name_hint}.total"

@@ -6,12 +6,15 @@ scores. The gradient uses nothing that a kernel has kept: neither the result nor
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from aicf_mlir.interpreters.arithmetic import Arithmetic
+from aicf_mlir.interpreters.body import philox
 from aicf_mlir.interpreters.numerics import Array
 
 
@@ -27,6 +30,8 @@ class Scores:
     element: np.dtype[Any]
     """The element type of the scores: with a mask of 1e9 products are lost in float32, and are not in float64."""
     arithmetic: Arithmetic
+    kept: Array | None = None
+    """What dropout multiplies each weight by, 0 or 1 / (1 - p)."""
 
     @property
     def group(self) -> int:
@@ -74,24 +79,47 @@ class Scores:
         total = np.where(nothing, 1.0, terms.sum(axis=-1, keepdims=True))
         return terms, np.where(np.isnan(total), np.nan, largest), total
 
+    def dropped(self, weights: Array) -> Array:
+        """The weights after dropout; in the gradient the same of what reaches them."""
+        return weights if self.kept is None else self.inner(weights * self.kept)
+
     def weights(self) -> Array:
         """The softmax of each row; 0 if all of it is -infinity."""
         terms, _, total = self.exponentials()
         return self.inner(terms / total)
 
 
+def kept(random: Array, shape: Sequence[int], p: float, site: int, element: np.dtype[Any]) -> Array:
+    """What dropout multiplies the weights [B, H, Tq, Tk] by; a quarter of each tile of 16 x 16 draws four words each.
+
+    These are the draws of `nn.dropout` with `tiled`.
+    """
+    *outer, rows, columns = shape
+    i, j = np.arange(rows)[:, None], np.arange(columns)[None, :]
+    quarter = [-(-size // 16) * 8 for size in (rows, columns)]
+    matrix = np.arange(math.prod(outer)).reshape(*outer, 1, 1)
+    element_of = (matrix * quarter[0] + i // 16 * 8 + i % 8) * quarter[1] + j // 16 * 8 + j % 8
+    seed, step = random[0], random[1]
+    words = [philox(word, seed, step, np.asarray(site), element_of) for word in range(4)]
+    which = np.broadcast_to(i // 8 % 2 * 2 + j // 8 % 2, element_of.shape)
+    drawn = np.choose(which, words)
+    factor = np.asarray(1.0 / (1.0 - p)).astype(element).astype(np.float64)
+    return np.where(drawn >= round(p * 2**32), factor, 0.0)
+
+
 def attention(scores: Scores, value: Array) -> list[Array]:
     """The sums of values by weight, and of each row of scores the largest and the sum of exp(score - largest)."""
     terms, largest, total = scores.exponentials()
-    return [np.matmul(scores.inner(terms / total), scores.spread(value)), largest[..., 0], total[..., 0]]
+    weights = scores.dropped(scores.inner(terms / total))
+    return [np.matmul(weights, scores.spread(value)), largest[..., 0], total[..., 0]]
 
 
 def attention_grad(scores: Scores, value: Array, dout: Array) -> list[Array]:
     """The gradient of query, key and value, by the chain rule: values, softmax, scores."""
     weights = scores.weights()
-    dweights = scores.inner(np.matmul(dout, np.swapaxes(scores.spread(value), -1, -2)))
+    dweights = scores.dropped(scores.inner(np.matmul(dout, np.swapaxes(scores.spread(value), -1, -2))))
     dscores = weights * (dweights - (weights * dweights).sum(axis=-1, keepdims=True))
     dquery = scores.scale * np.matmul(dscores, scores.spread(scores.key))
     dkey = scores.scale * np.matmul(np.swapaxes(dscores, -1, -2), scores.query)
-    dvalue = np.matmul(np.swapaxes(weights, -1, -2), dout)
+    dvalue = np.matmul(np.swapaxes(scores.dropped(weights), -1, -2), dout)
     return [dquery, scores.gathered(dkey), scores.gathered(dvalue)]

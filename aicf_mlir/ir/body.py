@@ -176,8 +176,9 @@ class Body:
     @cached_property
     def operations(self) -> int:
         """The number of operations that it computes, without roundings to 16 bits, which the width of a type decides."""
-        counted = (line for line in self.lines if line.type not in NARROW and not self._widens(line))
-        return sum(PHILOX_OPERATIONS if line.op == PHILOX else 1 for line in counted)
+        counted = [line for line in self.lines if line.type not in NARROW and not self._widens(line)]
+        draws = {line.args for line in counted if line.op == PHILOX}  # four words are of one draw
+        return PHILOX_OPERATIONS * len(draws) + sum(line.op != PHILOX for line in counted)
 
     def _widens(self, line: Line) -> bool:
         return line.op == "arith.extf" and self.type(line.args[0]) in NARROW

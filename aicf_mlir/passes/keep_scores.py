@@ -14,7 +14,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.attention import AttentionBase, AttentionGradBase
 from aicf_mlir.dialects.nn.composed_attention import Composed
 from aicf_mlir.ir.properties import is_true
 
@@ -34,34 +34,39 @@ class KeepScoresPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for inner in list(op.walk()):
-            if not isinstance(inner, nn.AttentionOp) or not keeps_scores(inner, self.target):
+            if not isinstance(inner, AttentionBase) or not keeps_scores(inner, self.target):
                 continue
             gradients = [use.operation for kept in (inner.largest, inner.total) for use in kept.uses]
             if all(is_gradient(each, inner) for each in gradients):
                 compose(
-                    inner, [each for each in dict.fromkeys(gradients) if isinstance(each, nn.AttentionGradOp)]
+                    inner, [each for each in dict.fromkeys(gradients) if isinstance(each, AttentionGradBase)]
                 )
 
 
-def keeps_scores(op: nn.AttentionOp, target: str) -> bool:
-    """True if a CPU gains: of few causal keys, or of all, unless there are very many scores."""
+def keeps_scores(op: AttentionBase, target: str) -> bool:
+    """True if a CPU gains: of few causal keys, or of all, unless there are very many scores; and always with dropout.
+
+    Generated code draws many weights at once, the kernels of attention draw one after the other.
+    """
     if target != "cpu":
         return False
+    if op.dropped is not None:
+        return True
     *rows, keys = op.scores_shape
     skips = is_true(op.causal) and keys >= SHORTEST
     return not skips and math.prod(rows) * keys <= MOST_SCORES
 
 
-def is_gradient(op: Operation, attention: nn.AttentionOp) -> bool:
+def is_gradient(op: Operation, attention: AttentionBase) -> bool:
     """True if it is the gradient of `attention`: then no other op needs the kept values of the rows."""
     return (
-        isinstance(op, nn.AttentionGradOp)
+        isinstance(op, AttentionGradBase)
         and (op.out, op.largest, op.total) == tuple(attention.results)
         and op.attended == attention.attended
     )
 
 
-def compose(attention: nn.AttentionOp, gradients: list[nn.AttentionGradOp]) -> None:
+def compose(attention: AttentionBase, gradients: list[AttentionGradBase]) -> None:
     """Write all of them by products and a softmax."""
     builder = Builder(InsertPoint.before(attention))
     composed = Composed(builder, attention.attended)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from xdsl.dialects.builtin import ModuleOp
 
+from aicf_mlir.dialects.nn.attention import AttentionDropoutOp
 from aicf_mlir.dialects.nn.randomness import RandomizedOp
 from aicf_mlir.errors import BindError, DataError, StateError, UncomparedError
 from aicf_mlir.frontend.example import loss_function
@@ -205,7 +206,11 @@ class ExaminedStep(BuiltStep, abc.ABC):
         """Run a step of torch that draws the same numbers as the next step of the plan."""
         module = self._built.traced_modules[self._plans.index(plan)]
         return drawn_as(
-            [op for op in module.walk() if isinstance(op, RandomizedOp)],
+            [
+                op if isinstance(op, RandomizedOp) else op.of_ones()
+                for op in module.walk()
+                if isinstance(op, RandomizedOp | AttentionDropoutOp)
+            ],
             self._request.effect(Randomness).state.tensor,
         )
 

@@ -5,7 +5,9 @@
 steps: 20 steps, half of them replayed, have the same bits in 5 runs, on every rank, and as micro-batches; and torch's numbers.
 faults: what one rank does alone fails on all, and changes nothing. killed: the others end with whole steps.
 zero: a divided optimizer has the bits and the files of a whole one; zero_faults and zero_killed are the two above with it.
-batch_norm: SyncBatchNorm beside one GPU with all batches. certified: each rank's certificate is equal. Ranks may share a GPU. Exit status 1 if anything is wrong.
+batch_norm: SyncBatchNorm beside one GPU with all batches. certified: each rank's certificate is equal.
+
+Ranks may share a GPU. Exit status 1 if anything is wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attention as one op: softmax(scale * query · keyᵀ + mask) · value; no launch keeps the scores.
+"""Attention as one op: softmax(scale * query · keyᵀ + mask) · value, with dropout of the weights; no launch keeps the scores.
 
 Operands are [batch, heads, rows, elements]. Queries may have a multiple of the heads of keys and values: those of a
 group share one. Scores are in the type that the elements are computed in: f32 for half precision.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import BoolAttr, FloatAttr, TensorType, f64, i1
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType, f64, i1, i64
+from xdsl.ir import Attribute, Block, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import NNOp
-from aicf_mlir.dialects.nn.composed_attention import Composed, Operands
+from aicf_mlir.dialects.nn.composed_attention import Composed, Dropped, Operands
+from aicf_mlir.dialects.nn.randomness import RANDOM, DropoutOp, expect_site
 from aicf_mlir.dialects.nn.shape import wide_element
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import Value, expect_float, expect_type, is_float, with_shape
@@ -24,7 +26,7 @@ from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, UnfoldableIn
 from aicf_mlir.ir.properties import bool_attr, float_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
-__all__ = ["AttentionGradOp", "AttentionOp"]
+__all__ = ["AttentionDropoutGradOp", "AttentionDropoutOp", "AttentionGradOp", "AttentionOp"]
 
 
 def out_type(query: Value, value: Value) -> AnyTensor:
@@ -58,7 +60,12 @@ class HeadsOp(NNOp, abc.ABC):
     def attended(self) -> Operands:
         """The operands of attention."""
         scale, causal = self.scale.value.data, is_true(self.causal)
-        return Operands(self.query, self.key, self.value, self.mask, causal, scale)
+        return Operands(self.query, self.key, self.value, self.mask, causal, scale, self.dropped)
+
+    @property
+    def dropped(self) -> Dropped | None:
+        """Dropout of the weights."""
+        return None
 
     def expect_heads(self) -> None:
         """Refuse operands that attention is not defined for."""
@@ -97,8 +104,41 @@ class HeadsOp(NNOp, abc.ABC):
             )
 
 
+class AttentionBase(HeadsOp, DifferentiableInPartsInterface, abc.ABC):
+    """What attention gives, with and without dropout."""
+
+    out = result_def(TensorType)
+    largest = result_def(TensorType)
+    total = result_def(TensorType)
+
+    def inferred_types(self) -> Sequence[AnyTensor]:
+        self.expect_heads()
+        return [out_type(self.query, self.value), row_type(self.query), row_type(self.query)]
+
+    @property
+    def without_gradient(self) -> Sequence[SSAValue]:
+        """The two results for each row: they exist for the gradient of the first result."""
+        return [self.largest, self.total]
+
+    @abc.abstractmethod
+    def gradient(self, dout: SSAValue) -> AttentionGradBase:
+        """The op of the gradients of query, key and value."""
+
+    def vjp_in_parts(
+        self, builder: Builder, cotangents: Sequence[SSAValue | None]
+    ) -> Sequence[SSAValue | None]:
+        dout = cotangents[0]
+        assert dout is not None, "no other result has a gradient"
+        grad = builder.insert(self.gradient(dout))
+        gradients: list[SSAValue | None] = [grad.dquery, grad.dkey, grad.dvalue]
+        if self.mask is not None:
+            composed = Composed(builder, self.attended)
+            gradients.append(composed.mask_gradient(dout) if is_float(self.mask) else None)
+        return [*gradients, *[None] * (len(self.operands) - len(gradients))]
+
+
 @irdl_op_definition
-class AttentionOp(HeadsOp, DifferentiableInPartsInterface):
+class AttentionOp(AttentionBase):
     """Attention: softmax(scale * query · keyᵀ + mask) · value, and for each row of scores the largest and the sum of exp(score -
     largest).
 
@@ -134,32 +174,118 @@ class AttentionOp(HeadsOp, DifferentiableInPartsInterface):
             result_types=[out_type(query, value), row_type(query), row_type(query)],
         )
 
-    def inferred_types(self) -> Sequence[AnyTensor]:
-        self.expect_heads()
-        return [out_type(self.query, self.value), row_type(self.query), row_type(self.query)]
+    def gradient(self, dout: SSAValue) -> AttentionGradBase:
+        operands = (dout, self.query, self.key, self.value, self.out, self.largest, self.total, self.mask)
+        return AttentionGradOp(*operands, scale=self.scale.value.data, causal=is_true(self.causal))
+
+
+class DropoutBase(HeadsOp, abc.ABC):
+    """Dropout of the weights: `random` is [seed, steps taken], and the draws are those of `nn.dropout` with `tiled`."""
+
+    random = operand_def(TensorType)
+    p = prop_def(FloatAttr.constr(f64))
+    site = prop_def(IntegerAttr.constr(i64))
+
+    MOST: ClassVar[float] = 1.0 - 2.0**-32
+    """The largest p: a word of 32 bits decides."""
 
     @property
-    def without_gradient(self) -> Sequence[SSAValue]:
-        """The two results for each row: they exist for the gradient of the first result."""
-        return [self.largest, self.total]
+    def dropped(self) -> Dropped:
+        return Dropped(self.random, self.p.value.data, self.site.value.data)
 
-    def vjp_in_parts(
-        self, builder: Builder, cotangents: Sequence[SSAValue | None]
-    ) -> Sequence[SSAValue | None]:
-        dout = cotangents[0]
-        assert dout is not None, "no other result has a gradient"
-        scale, causal = self.scale.value.data, is_true(self.causal)
-        operands = (dout, self.query, self.key, self.value, self.out, self.largest, self.total, self.mask)
-        grad = builder.insert(AttentionGradOp(*operands, scale=scale, causal=causal))
-        gradients: list[SSAValue | None] = [grad.dquery, grad.dkey, grad.dvalue]
-        if self.mask is not None:
-            composed = Composed(builder, self.attended)
-            gradients.append(composed.mask_gradient(dout) if is_float(self.mask) else None)
-        return gradients
+    def expect_heads(self) -> None:
+        super().expect_heads()
+        expect_type("random", self.random, RANDOM)
+        expect_site(self.site.value.data)
+        if not 0.0 <= self.p.value.data <= self.MOST:
+            raise VerifyException(f"expected p of at least 0 and less than 1, got {self.p.value.data}")
 
 
 @irdl_op_definition
-class AttentionGradOp(HeadsOp, UnfoldableInterface):
+class AttentionDropoutOp(DropoutBase, AttentionBase):
+    """`nn.attention` with dropout: a weight is 0 with probability p, else divided by 1 - p. The sums of a row count all."""
+
+    name = "nn.attention_dropout"
+    LAUNCH: ClassVar[str | None] = "attention"
+
+    query = operand_def(TensorType)
+    key = operand_def(TensorType)
+    value = operand_def(TensorType)
+    mask = opt_operand_def(TensorType)
+    random = operand_def(TensorType)
+    out = result_def(TensorType)
+    largest = result_def(TensorType)
+    total = result_def(TensorType)
+
+    def __init__(
+        self,
+        query: Value,
+        key: Value,
+        value: Value,
+        mask: Value | None,
+        random: Value,
+        *,
+        scale: float,
+        p: float,
+        site: int,
+        causal: bool = False,
+    ):
+        super().__init__(
+            operands=[query, key, value, mask, random],
+            properties=dropout_properties(scale, p, site, causal),
+            result_types=[out_type(query, value), row_type(query), row_type(query)],
+        )
+
+    def gradient(self, dout: SSAValue) -> AttentionGradBase:
+        given = (self.query, self.key, self.value, self.out, self.largest, self.total, self.mask, self.random)
+        return AttentionDropoutGradOp(
+            dout, *given, scale=self.scale.value.data, causal=is_true(self.causal), p=self.p.value.data,
+            site=self.site.value.data,
+        )  # fmt: skip
+
+    def of_ones(self) -> DropoutOp:
+        """The dropout of the weights, of numbers that have no op."""
+        scores = TensorType(wide_element(self.query), self.scores_shape)
+        ones, random = Block(arg_types=[scores, RANDOM]).args
+        return DropoutOp(ones, random, self.p.value.data, self.site.value.data, tiled=True)
+
+
+def dropout_properties(scale: float, p: float, site: int, causal: bool) -> dict[str, Attribute]:
+    """The properties of attention with dropout, and of its gradient."""
+    return {
+        "causal": bool_attr(causal),
+        "scale": float_attr(scale),
+        "p": float_attr(p),
+        "site": IntegerAttr(site, i64),
+    }
+
+
+class AttentionGradBase(HeadsOp, UnfoldableInterface, abc.ABC):
+    """The cotangents of query, key and value, with and without dropout."""
+
+    dout = operand_def(TensorType)
+    out = operand_def(TensorType)
+    largest = operand_def(TensorType)
+    total = operand_def(TensorType)
+    dquery = result_def(TensorType)
+    dkey = result_def(TensorType)
+    dvalue = result_def(TensorType)
+
+    def inferred_types(self) -> Sequence[AnyTensor]:
+        self.expect_heads()
+        for name, each in (("dout", self.dout), ("out", self.out)):
+            expect_type(name, each, out_type(self.query, self.value))
+        for name, each in (("largest", self.largest), ("total", self.total)):
+            expect_type(name, each, row_type(self.query))
+        return [tensor_type(each) for each in (self.query, self.key, self.value)]
+
+    def unfold(self, builder: Builder) -> Sequence[SSAValue]:
+        """The gradients by products and a softmax, of the operands of attention alone."""
+        return Composed(builder, self.attended).gradients(self.dout)
+
+
+@irdl_op_definition
+class AttentionGradOp(AttentionGradBase):
     """The cotangents of query, key and value, from the scores once more; the mask has none here."""
 
     name = "nn.attention_grad"
@@ -196,14 +322,46 @@ class AttentionGradOp(HeadsOp, UnfoldableInterface):
             result_types=[tensor_type(each) for each in (query, key, value)],
         )
 
-    def inferred_types(self) -> Sequence[AnyTensor]:
-        self.expect_heads()
-        for name, each in (("dout", self.dout), ("out", self.out)):
-            expect_type(name, each, out_type(self.query, self.value))
-        for name, each in (("largest", self.largest), ("total", self.total)):
-            expect_type(name, each, row_type(self.query))
-        return [tensor_type(each) for each in (self.query, self.key, self.value)]
 
-    def unfold(self, builder: Builder) -> Sequence[SSAValue]:
-        """The gradients by products and a softmax, of the operands of attention alone."""
-        return Composed(builder, self.attended).gradients(self.dout)
+@irdl_op_definition
+class AttentionDropoutGradOp(DropoutBase, AttentionGradBase):
+    """`nn.attention_grad` with dropout: the weights that were dropped are drawn again."""
+
+    name = "nn.attention_dropout_grad"
+    LAUNCH: ClassVar[str | None] = "attention_grad"
+
+    dout = operand_def(TensorType)
+    query = operand_def(TensorType)
+    key = operand_def(TensorType)
+    value = operand_def(TensorType)
+    out = operand_def(TensorType)
+    largest = operand_def(TensorType)
+    total = operand_def(TensorType)
+    mask = opt_operand_def(TensorType)
+    random = operand_def(TensorType)
+    dquery = result_def(TensorType)
+    dkey = result_def(TensorType)
+    dvalue = result_def(TensorType)
+
+    def __init__(
+        self,
+        dout: Value,
+        query: Value,
+        key: Value,
+        value: Value,
+        out: Value,
+        largest: Value,
+        total: Value,
+        mask: Value | None,
+        random: Value,
+        *,
+        scale: float,
+        p: float,
+        site: int,
+        causal: bool = False,
+    ):
+        super().__init__(
+            operands=[dout, query, key, value, out, largest, total, mask, random],
+            properties=dropout_properties(scale, p, site, causal),
+            result_types=[tensor_type(each) for each in (query, key, value)],
+        )

@@ -15,11 +15,25 @@ from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.linear_algebra import MatmulOp
 from aicf_mlir.dialects.nn.pointwise import AddOp, MulOp, PointwiseOp, WhereOp
+from aicf_mlir.dialects.nn.randomness import DropoutOp
 from aicf_mlir.dialects.nn.rearranging import BandOp
 from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp, as_element, wide_element
 from aicf_mlir.dialects.nn.softmax import SafeSoftmaxOp, SoftmaxGradOp, SoftmaxOp
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import element_type, shape_of
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Dropout of the weights of attention, `nn.dropout` with `tiled`."""
+
+    random: SSAValue
+    p: float
+    site: int
+
+    def of(self, weights: SSAValue) -> DropoutOp:
+        """The weights that are left, and in the gradient what reaches the weights."""
+        return DropoutOp(weights, self.random, self.p, self.site, tiled=True)
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,7 @@ class Operands:
     mask: SSAValue | None
     causal: bool
     scale: float
+    dropped: Dropped | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class Composed:
 
     @cached_property
     def weights(self) -> SSAValue:
-        """[B, H, Tq, Tk]: the softmax of the scores; 0 throughout a row that sees nothing."""
+        """[B, H, Tq, Tk]: the softmax of the scores, before dropout; 0 throughout a row that sees nothing."""
         of, scores = self.of, self.heads(self.product(self.query, self.widened(self.of.key), trans_b=True))
         if of.causal:
             scores = self.inserted(BandOp(scores, None, 0, -math.inf))
@@ -70,16 +85,20 @@ class Composed:
         scores = self.pointwise(AddOp, scores, self.widened(mask))
         return self.inserted(SafeSoftmaxOp(scores))
 
+    def dropped(self, weights: SSAValue) -> SSAValue:
+        """The weights after dropout, if there is any; in the gradient the same of their cotangent."""
+        return weights if self.of.dropped is None else self.inserted(self.of.dropped.of(weights))
+
     def out(self) -> SSAValue:
         """The result."""
-        out = self.product(self.rows(self.weights), self.widened(self.of.value))
+        out = self.product(self.rows(self.dropped(self.weights)), self.widened(self.of.value))
         return as_element(self.builder, self.heads(out), element_type(self.of.query))
 
     def gradients(self, dout: SSAValue) -> list[SSAValue]:
         """The gradients of query, key and value."""
         dout = self.rows(self.widened(dout))
         scale = self.constant(self.of.scale)
-        dvalue = self.product(self.rows(self.weights), dout, trans_a=True)
+        dvalue = self.product(self.rows(self.dropped(self.weights)), dout, trans_a=True)
         dscores = self.rows(self.dscores(dout))
         dquery = self.pointwise(MulOp, self.heads(self.product(dscores, self.widened(self.of.key))), scale)
         dkey = self.product(dscores, self.query, trans_a=True)
@@ -96,7 +115,7 @@ class Composed:
     def dscores(self, dout: SSAValue) -> SSAValue:
         """The gradient of the scores, from the widened rows of the cotangent, through the softmax."""
         dweights = self.heads(self.product(dout, self.widened(self.of.value), trans_b=True))
-        return self.inserted(SoftmaxGradOp(dweights, self.weights))
+        return self.inserted(SoftmaxGradOp(self.dropped(dweights), self.weights))
 
     @property
     def wide(self) -> Attribute:

@@ -4,7 +4,7 @@ So eager steps, replays, a backward pass that computes them again, and both devi
 
 The generator is Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011). `random` is the vector
 [seed, steps taken]. The key is the seed; the counter is [element, element >> 32, site, step], each of 32 bits. The
-element counts in row-major order, and each random op of a step has its own `site`.
+element counts in row-major order, for dropout four neighbours as one, and each random op of a step has its own `site`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import DenseArrayBase, FloatAttr, IntegerAttr, StringAttr, TensorType, f64, i64
+from xdsl.dialects.builtin import (
+    BoolAttr,
+    DenseArrayBase,
+    FloatAttr,
+    IntegerAttr,
+    StringAttr,
+    TensorType,
+    f64,
+    i64,
+)
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 from xdsl.traits import Pure
@@ -28,7 +37,7 @@ from aicf_mlir.ir.expect import Value, expect_float, expect_one_of, expect_type
 from aicf_mlir.ir.formula import Scalar, select, trace
 from aicf_mlir.ir.generated import Argument, GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
-from aicf_mlir.ir.properties import float_attr, ints_attr
+from aicf_mlir.ir.properties import bool_attr, float_attr, ints_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
 __all__ = ["DropoutOp", "NextRandomOp", "RandomOp"]
@@ -41,14 +50,58 @@ WORD = (1 << 32) - 1
 Words = tuple[Scalar, Scalar, Scalar, Scalar]
 
 
-def words(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> Words:
-    """The words of the current element of a tensor of this shape."""
+def words_at(seed: Scalar, step: Scalar, site: int, element: Scalar) -> Words:
+    """The words of a number of an element."""
+    a, b, c, d = (seed.apply(PHILOX, step, site, element, attr=word) for word in range(4))
+    return a, b, c, d
+
+
+def linear(seed: Scalar, shape: Sequence[int]) -> Scalar:
+    """The current element of a tensor of this shape, in row-major order."""
     element = seed.of(0)
     for dim, size in enumerate(shape):
         at = seed.builder.index(dim)
         element = at if dim == 0 else element * size + at
-    a, b, c, d = (seed.apply(PHILOX, step, site, element, attr=word) for word in range(4))
-    return a, b, c, d
+    return element
+
+
+def words(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> Words:
+    """The words of the current element of a tensor of this shape."""
+    return words_at(seed, step, site, linear(seed, shape))
+
+
+def one_of(drawn: Words, second: Scalar, odd: Scalar) -> Scalar:
+    """A word: of the last two with `second`, of each two the last with `odd`."""
+    a, b, c, d = drawn
+    return select(second, select(odd, d, c), select(odd, b, a))
+
+
+def shared_word(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> Scalar:
+    """The word of the current element: four neighbours share a draw, whose counter has a quarter of their number."""
+    element = linear(seed, shape)
+    drawn = words_at(seed, step, site, element.apply("arith.shrui", 2))
+    return one_of(drawn, (element & 2).differs(0), (element & 1).differs(0))
+
+
+TILE = 16
+"""Rows and columns of a tile of a matrix whose elements share words."""
+
+
+def tiled_word(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> Scalar:
+    """The word of the current element of matrices of this shape, which are in tiles of 16 x 16, the last ones padded.
+
+    A quarter of a tile counts as in row-major order; its element (i, j) has word 0, (i, j + 8) word 1, (i + 8, j) word 2 and
+    (i + 8, j + 8) word 3. So a thread that has these four, as in a product by tensor cores, draws once.
+    """
+    element, upper = seed.of(0), list[Scalar]()
+    for dim, size in enumerate(shape):
+        at = seed.builder.index(dim)
+        if dim >= len(shape) - 2:
+            size = -(-size // TILE) * (TILE // 2)
+            upper.append((at & (TILE // 2)).differs(0))
+            at = at.apply("arith.shrui", 4) * (TILE // 2) + (at & (TILE // 2 - 1))
+        element = at if dim == 0 else element * size + at
+    return one_of(words_at(seed, step, site, element), *upper)
 
 
 class RandomizedOp(ValueOp, GeneratedInterface, abc.ABC):
@@ -91,7 +144,8 @@ class DropoutOp(RandomizedOp, DifferentiableInterface):
     """
     x / (1 - p), or 0 with probability p, each element by itself; everywhere 0 for p = 1.
 
-    As in torch a NaN stays one. The gradient is the same op of the cotangent: the mask is drawn again, not kept.
+    As in torch a NaN stays one. The gradient is the same op of the cotangent: the mask is drawn again, not kept. With `tiled`,
+    for the weights of attention, four elements of a matrix share a draw (`tiled_word`).
     """
 
     name = "nn.dropout"
@@ -100,11 +154,12 @@ class DropoutOp(RandomizedOp, DifferentiableInterface):
     random = operand_def(TensorType)
     p = prop_def(FloatAttr.constr(f64))
     site = prop_def(IntegerAttr.constr(i64))
+    tiled = prop_def(BoolAttr, default_value=bool_attr(False))
 
-    def __init__(self, x: Value, random: Value, p: float, site: int):
+    def __init__(self, x: Value, random: Value, p: float, site: int, tiled: bool = False):
         super().__init__(
             operands=[x, random],
-            properties={"p": float_attr(p), "site": IntegerAttr(site, i64)},
+            properties={"p": float_attr(p), "site": IntegerAttr(site, i64), "tiled": bool_attr(tiled)},
             result_types=[tensor_type(x)],
         )
 
@@ -118,19 +173,23 @@ class DropoutOp(RandomizedOp, DifferentiableInterface):
         expect_site(self.site.value.data)
         if not 0.0 <= self.p.value.data <= 1.0:
             raise VerifyException(f"expected p between 0 and 1, got {self.p.value.data}")
+        if is_true(self.tiled) and len(self.domain) < 2:
+            raise VerifyException(f"expected matrices with tiled, got {self.x.type}")
         return tensor_type(self.x)
 
     def body(self) -> Body:
         p, site = self.p.value.data, self.site.value.data
 
         def element(x: Scalar, seed: Scalar, step: Scalar) -> Scalar:
-            kept = words(seed, step, site, self.domain)[0] >= round(p * (WORD + 1))
+            word = tiled_word if is_true(self.tiled) else shared_word
+            kept = word(seed, step, site, self.domain) >= round(p * (WORD + 1))
             return x * select(kept, x.of(1.0 / (1.0 - p) if p < 1.0 else 0.0), 0.0)
 
         return trace(self.compute_types, element)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
-        again = DropoutOp(cotangents[0], self.random, self.p.value.data, self.site.value.data)
+        p, site, tiled = self.p.value.data, self.site.value.data, is_true(self.tiled)
+        again = DropoutOp(cotangents[0], self.random, p, site, tiled)
         return [builder.insert(again).result, None]
 
 

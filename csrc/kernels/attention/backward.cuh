@@ -38,13 +38,15 @@ struct alignas(16) QueryRow {  // one load of f32
   }
 };
 
-// Products become weights, and the products of dout and values the gradient of the scores. The rows of a tile
-// are queries, or keys with KEYS_FIRST; `row_at(e, tile)` is of the query of an element.
+// Products become what is left of weights, and the products of dout and values the gradient of the scores.
+// The rows of a tile are queries, or keys with KEYS_FIRST; `row_at(e, tile)` is of the query of an element.
 template <bool KEYS_FIRST, class T, int TILES, class RowAt>
-__device__ __forceinline__ void differentiate(const Scoring<T>& scoring, Compute<T> (&weights)[TILES][4],
-                                              Compute<T> (&slopes)[TILES][4], int64_t row, int64_t column,
-                                              RowAt row_at) {
+__device__ __forceinline__ void differentiate(const Scoring<T>& scoring, const Draws& draws,
+                                              Compute<T> (&weights)[TILES][4], Compute<T> (&slopes)[TILES][4],
+                                              int64_t row, int64_t column, RowAt row_at) {
   using C = Compute<T>;
+  const AttentionProblem& p = scoring.p;
+  const unsigned bits = p.random != nullptr ? kept_bits<KEYS_FIRST, TILES>(draws, row, column) : 0xffffffffu;
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
@@ -53,8 +55,9 @@ __device__ __forceinline__ void differentiate(const Scoring<T>& scoring, Compute
       const int64_t i = KEYS_FIRST ? c : r, j = KEYS_FIRST ? r : c;
       const QueryRow<C> of = row_at(e, tile);
       const C weight = scoring.weight(weights[tile][e], of.largest, of.inverse, i, j);
-      weights[tile][e] = weight;
-      slopes[tile][e] = weight * (slopes[tile][e] - of.delta);  // where it is hidden too: 0 times NaN
+      const C left = keeps(bits, tile, e) ? static_cast<C>(p.kept) : C(0);
+      weights[tile][e] = weight * left;
+      slopes[tile][e] = weight * (slopes[tile][e] * left - of.delta);  // where it is hidden too: 0 times NaN
     }
 }
 
@@ -100,6 +103,7 @@ __global__ void __launch_bounds__(S::kThreads)
   C dkey[S::kColumnTiles][4] = {}, dvalue[S::kColumnTiles][4] = {};
   for (int64_t h = place.h * p.group(); h < (place.h + 1) * p.group(); ++h) {
     const Scoring<T> scoring(p, b, h);
+    const Draws draws(p, b, h);
     const int64_t rows_before = (b * p.heads + h) * p.queries;
     for (int64_t from = first; from < p.queries; from += S::kStep) {
       __syncthreads();  // the last step's tiles are done with
@@ -113,7 +117,7 @@ __global__ void __launch_bounds__(S::kThreads)
       C weights[S::kTiles][4], slopes[S::kTiles][4];  // a row for each key
       multiply_rows<S::kPadded, S::kPitch>(weights, key + warp_row * S::kPitch, query);
       multiply_rows<S::kPadded, S::kPitch>(slopes, value + warp_row * S::kPitch, dout);
-      differentiate<true>(scoring, weights, slopes, place.row + warp_row, from,
+      differentiate<true>(scoring, draws, weights, slopes, place.row + warp_row, from,
                           [&](int e, int tile) { return query_rows[tile * 8 + column_of(e)]; });
       add_product<S::kPitch>(dvalue, weights, dout + column);
       add_product<S::kPitch>(dkey, slopes, query + column);
@@ -145,6 +149,7 @@ __global__ void __launch_bounds__(S::kThreads)
   const int64_t last = place.row + (left < S::kRows ? left : S::kRows);
   const int64_t end = p.causal && last < p.keys ? last : p.keys;
   const Scoring<T> scoring(p, b, h);
+  const Draws draws(p, b, h);
 
   QueryRow<C> own[2];
 #pragma unroll
@@ -165,7 +170,7 @@ __global__ void __launch_bounds__(S::kThreads)
     C weights[S::kTiles][4], slopes[S::kTiles][4];
     multiply_rows<S::kPadded, S::kPitch>(weights, query + warp_row * S::kPitch, key);
     multiply_rows<S::kPadded, S::kPitch>(slopes, dout + warp_row * S::kPitch, value);
-    differentiate<false>(scoring, weights, slopes, place.row + warp_row, from,
+    differentiate<false>(scoring, draws, weights, slopes, place.row + warp_row, from,
                          [&](int e, int) { return own[e / 2]; });
     add_product<S::kPitch>(dquery, slopes, key + column);
   }

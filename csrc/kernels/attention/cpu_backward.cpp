@@ -69,7 +69,12 @@ void differentiate_row(const AttentionProblem& p, int64_t b, int64_t h, int64_t 
   const C delta = delta_of<T>(p, b, h, i, dout);
   for (int64_t j = 0; j < shown; ++j) weights[j] = scalar::exp(weights[j] - largest) * inverse;
   std::fill(weights + shown, weights + count, C(0));
+  const Draws draws(p, b, h);
+  if (p.random != nullptr)
+    for (int64_t j = 0; j < count; ++j) slopes[j] *= draws.keeps(i, key + j) ? static_cast<C>(p.kept) : C(0);
   for (int64_t j = 0; j < count; ++j) slopes[j] = weights[j] * (slopes[j] - delta);  // 0 times NaN is NaN
+  if (p.random != nullptr)
+    for (int64_t j = 0; j < shown; ++j) weights[j] *= draws.keeps(i, key + j) ? static_cast<C>(p.kept) : C(0);
 }
 
 template <class C>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <climits>
 
-#include "kernels/attention/problem.h"
+#include "kernels/attention/draws.h"
 #include "kernels/common/cpu_blas.h"
 #include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_types.h"

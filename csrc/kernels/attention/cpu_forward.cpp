@@ -63,6 +63,7 @@ void attend(const AttentionProblem& p, int64_t task, Compute<T>* memory) {
   const int64_t rows = std::min(kQueryBlock, p.queries - first);
   const int64_t end = p.causal ? std::min(p.keys, first + rows) : p.keys;
   const Matrix<C> query = matrix_of<T>(p.query, b, h, first, rows, p.size, scratch.query);
+  const Draws draws(p, b, h);
   Row<C> state[kQueryBlock];
   std::fill_n(scratch.sums, rows * p.value_size, C(0));
   for (int64_t from = 0; from < end; from += kKeyBlock) {
@@ -74,6 +75,9 @@ void attend(const AttentionProblem& p, int64_t task, Compute<T>* memory) {
       const int64_t shown = seen(p, first + r, from, count);
       score_row<T>(p, b, h, first + r, from, shown, row);
       add_scores(row, shown, count, &state[r], scratch.sums + r * p.value_size, p.value_size);
+      if (p.random == nullptr) continue;
+      for (int64_t j = 0; j < shown; ++j)
+        if (!draws.keeps(first + r, from + j)) row[j] = C(0);
     }
     const Matrix<C> value = matrix_of<T>(p.value, b, group, from, count, p.value_size, scratch.value);
     multiply(rows, p.value_size, count, false, false, {scratch.scores, block.keys}, value, scratch.sums,
@@ -86,8 +90,9 @@ void attend(const AttentionProblem& p, int64_t task, Compute<T>* memory) {
     largest[r] = largest_kept(state[r].largest, sum);
     total[r] = sum == C(0) ? C(1) : sum;
   }
-  store_rows<T>(p.out, b, h, first, rows, p.value_size,
-                [&](int64_t r, int64_t c) { return scratch.sums[r * p.value_size + c] / total[r]; });
+  store_rows<T>(p.out, b, h, first, rows, p.value_size, [&](int64_t r, int64_t c) {
+    return scratch.sums[r * p.value_size + c] / total[r] * static_cast<C>(p.kept);
+  });
 }
 
 }  // namespace

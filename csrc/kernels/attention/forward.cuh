@@ -1,7 +1,7 @@
 // attention: a block of threads has some queries of a head and walks along its keys, with the largest score
 // so far of each query and sums that are rescaled when it grows.
 #pragma once
-#include "kernels/attention/products.cuh"
+#include "kernels/attention/dropout.cuh"
 #include "kernels/attention/scores.cuh"
 #include "kernels/attention/tiling.cuh"
 #include "kernels/common/reduce.cuh"
@@ -77,6 +77,7 @@ __global__ void __launch_bounds__(S::kThreads)
   const int64_t last = place.row + (left < S::kRows ? left : S::kRows);
   const int64_t end = p.causal && last < p.keys ? last : p.keys;
   const Scoring<T> scoring(p, b, h);
+  const Draws draws(p, b, h);
 
   S::template load<typename S::Own>(query, p.query, b, h, place.row, p.queries, p.size, wide);
   C sums[S::kColumnTiles][4] = {};
@@ -99,6 +100,7 @@ __global__ void __launch_bounds__(S::kThreads)
         scores[tile][e] = scoring.hidden(i, j) ? minus_infinity<C>() : scoring(scores[tile][e], i, j);
       }
     rows.add(scores, sums);
+    if (p.random != nullptr) drop(scores, kept_bits<false, S::kTiles>(draws, place.row + warp_row, from));
     wait_copies<0>();
     __syncthreads();  // values too
     add_product<S::kPitch>(sums, scores, value + column);
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(S::kThreads)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int c = column + tile * 8 + column_of(e);
-        if (c < p.value_size) out[c] = narrow<T>(sums[tile][2 * half + e] / total);
+        if (c < p.value_size) out[c] = narrow<T>(sums[tile][2 * half + e] / total * static_cast<C>(p.kept));
       }
   }
 }

@@ -1,5 +1,8 @@
 #include "kernels/attention/problem.h"
 
+#include <cmath>
+#include <string_view>
+
 #include "kernels/common/strided_shape.h"
 
 namespace aicf {
@@ -39,7 +42,15 @@ AttentionProblem attention_problem(const OpDesc& op) {
   p.key = heads_of<const void*>(key);
   p.value = heads_of<const void*>(value);
   if (op.has_in("mask")) read_mask(op.in("mask"), query.dtype, &p);
-  if (op.schema->inputs.size() == 4) {  // attention
+  p.kept = 1;
+  if (op.has_in("random")) {
+    const double dropped = op.attrs.get(kDropped);
+    p.random = static_cast<const int64_t*>(op.in("random").data);
+    p.site = static_cast<uint32_t>(op.attrs.get(kSite));
+    p.limit = static_cast<uint32_t>(std::nearbyint(dropped * 4294967296.0));  // 2^32
+    p.kept = 1 / (1 - dropped);
+  }
+  if (op.schema->outputs[0].name == std::string_view("out")) {  // attention
     p.out = heads_of<void*>(op.out("out"));
     p.largest = op.out("largest").data;
     p.total = op.out("total").data;

@@ -10,6 +10,8 @@ namespace aicf {
 
 constexpr Attr<bool> kCausal{"causal", false};
 constexpr Attr<double> kScale{"scale", std::nullopt};
+constexpr Attr<double> kDropped{"p", 0.0};
+constexpr Attr<int64_t> kSite{"site", 0};
 
 // An operand [batch, heads, rows, columns] with strides of its own, in elements.
 template <class Pointer>
@@ -32,15 +34,16 @@ enum class MaskKind : uint8_t { None, Seen, Added, AddedWide };
 //   score[i, j] = scale * sum over d of query[i, d] key[j, d] (+ mask[i, j]); a mask that is false adds
 //                 -infinity, and a key that `causal` hides (j > i) is not there
 //   largest[i] = the largest score[i, j];  total[i] = sum over j of exp(score[i, j] - largest[i])
-//   weight[i, j] = exp(score[i, j] - largest[i]) / total[i];  out[i] = sum over j of weight[i, j] value[j]
+//   weight[i, j] = exp(score[i, j] - largest[i]) / total[i];  out[i] = sum over j of left[i, j] value[j]
+//   left[i, j] = weight[i, j], with dropout 0 or `kept` times it (draws.h)
 // A query that sees nothing has weights of 0: its largest is 0 and its total 1. Where a score is NaN or
 // infinity both are NaN. The two numbers stay apart: next to a largest score of 1e9 the logarithm of the
 // total is less than half a unit in the last place, and would be lost in their sum.
 // Gradient, with delta[i] = sum over d of dout[i, d] out[i, d]:
-//   dvalue[j] = sum over i of weight[i, j] dout[i]
-//   dscore[i, j] = weight[i, j] (sum over d of dout[i, d] value[j, d] - delta[i])
-//   dquery[i] = scale * sum over j of dscore[i, j] key[j];  dkey[j] = scale * sum over i of dscore[i, j]
-//   query[i]
+//   dvalue[j] = sum over i of left[i, j] dout[i]
+//   dscore[i, j] = weight[i, j] (sum over d of dout[i, d] value[j, d] - delta[i]), with dropout 0 or `kept`
+//   times the sum dquery[i] = scale * sum over j of dscore[i, j] key[j];  dkey[j] = scale * sum over i of
+//   dscore[i, j] query[i]
 // Scores, weights and sums are computed in f32 (f64 for f64). heads is a multiple of key_heads: head h reads
 // keys and values of head h / group().
 struct AttentionProblem {
@@ -52,6 +55,9 @@ struct AttentionProblem {
   Heads<const void*> query, key, value;
   Heads<const void*> mask;  // rows are queries, columns keys; 0 where it repeats
   MaskKind mask_kind;
+  const int64_t* random;  // of dropout: [seed, steps taken]; null without it
+  uint32_t site, limit;   // which draw of the step; a weight is kept where its word is not below
+  double kept;            // 1 / (1 - p)
   Heads<void*> out;       // of attention
   void *largest, *total;  // [batch, heads, queries] in the type that is computed in; operands of the gradient
   Heads<const void*> dout, saved;  // of the gradient: that of out, and out

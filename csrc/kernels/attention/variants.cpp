@@ -57,8 +57,22 @@ TensorDesc row_of(const OpDesc& op) {
   return expected_tensor(compute_dtype(query.dtype), {query.shape[0], query.shape[1], query.shape[2]});
 }
 
+// random [2] of i64, with a probability that words of 32 bits can tell from 1.
+Status check_dropout(const OpDesc& op) {
+  const double dropped = op.attrs.get(kDropped);
+  const int64_t site = op.attrs.get(kSite);
+  if (!op.has_in("random"))
+    return dropped == 0 ? Status::ok() : refuse(op, "p: expected 0 without random, got ", dropped);
+  AICF_TRY(expect_tensor(op, "random", op.in("random"), expected_tensor(DType::I64, {2})));
+  if (!(dropped >= 0 && dropped <= 1 - 1 / 4294967296.0))
+    return refuse(op, "p: expected at least 0 and less than 1, got ", dropped);
+  if (site < 0 || site > UINT32_MAX) return refuse(op, "site: expected 32 bits, got ", site);
+  return Status::ok();
+}
+
 Status check_attention(const OpDesc& op) {
   AICF_TRY(check_heads(op));
+  AICF_TRY(check_dropout(op));
   AICF_TRY(expect_tensor(op, "out", op.out("out"), out_of(op)));
   AICF_TRY(expect_tensor(op, "largest", op.out("largest"), row_of(op)));
   return expect_tensor(op, "total", op.out("total"), row_of(op));
@@ -66,6 +80,7 @@ Status check_attention(const OpDesc& op) {
 
 Status check_attention_grad(const OpDesc& op) {
   AICF_TRY(check_heads(op));
+  AICF_TRY(check_dropout(op));
   AICF_TRY(expect_tensor(op, "dout", op.in("dout"), out_of(op)));
   AICF_TRY(expect_tensor(op, "out", op.in("out"), out_of(op)));
   AICF_TRY(expect_tensor(op, "largest", op.in("largest"), row_of(op)));
@@ -111,8 +126,13 @@ constexpr Prepare cuda_grad = AICF_CUDA((prepare_with<attention_problem, attenti
 constexpr Prepare hopper = AICF_CUDA((prepare_with<attention_problem, attention_hopper>));
 constexpr Prepare hopper_grad = AICF_CUDA((prepare_with<attention_problem, attention_grad_hopper>));
 
+Status drops_nothing(const OpDesc& op) {
+  return op.has_in("random") ? decline("drops no weights") : Status::ok();
+}
+
 template <DType dtype>
 Status supports_cudnn(const OpDesc& op) {
+  AICF_TRY(drops_nothing(op));
   AICF_TRY(supports_hopper<dtype>(op));
   return supports_attention_cudnn(op);
 }
@@ -170,20 +190,22 @@ size_t attention_grad_hopper_workspace(const OpDesc& op) {
 }
 
 static const Family family([](KernelRegistry& registry) {
-  const std::vector<AttrRow> attrs = {optional(kCausal), required(kScale)};
-  registry.add(
-      OpSchema{44,
-               "Attention",
-               "attention",
-               "softmax of scale * query keyT, with the mask and without the keys behind the query, times "
-               "value; of each "
-               "row of scores largest, and total of exp(score - largest): 0 and 1 where it sees nothing",
-               {strided("query"), strided("key"), strided("value"), strided(maybe("mask"))},
-               {strided("out"), {"largest"}, {"total"}},
-               attrs,
-               {},
-               kNumerics,
-               check_attention});
+  const std::vector<AttrRow> attrs = {optional(kCausal), required(kScale), optional(kDropped),
+                                      optional(kSite)};
+  registry.add(OpSchema{
+      44,
+      "Attention",
+      "attention",
+      "softmax of scale * query keyT, with the mask and without the keys behind the query, times "
+      "value; of each "
+      "row of scores largest, and total of exp(score - largest): 0 and 1 where it sees nothing; with random "
+      "a weight is 0 with probability p, else over 1 - p",
+      {strided("query"), strided("key"), strided("value"), strided(maybe("mask")), maybe("random")},
+      {strided("out"), {"largest"}, {"total"}},
+      attrs,
+      {},
+      kNumerics,
+      check_attention});
   registry.add(OpSchema{45,
                         "AttentionGrad",
                         "attention_grad",
@@ -195,7 +217,8 @@ static const Family family([](KernelRegistry& registry) {
                          strided("out"),
                          {"largest"},
                          {"total"},
-                         strided(maybe("mask"))},
+                         strided(maybe("mask")),
+                         maybe("random")},
                         {strided("dquery"), strided("dkey"), strided("dvalue")},
                         attrs,
                         {},

@@ -48,3 +48,20 @@ func.func @asked(%x: tensor<1x1x4x8xf32>) -> tensor<1x1x4xf32> {
   %y, %m, %s = nn.attention %x, %x, %x {scale = 0.5} : (tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>) -> (tensor<1x1x4x8xf32>, tensor<1x1x4xf32>, tensor<1x1x4xf32>)
   func.return %s : tensor<1x1x4xf32>
 }
+
+// -----
+
+// A CPU drops the weights that it keeps, a GPU those that it computes again.
+// CHECK-LABEL: func.func @drops
+// CHECK:         %[[WEIGHTS:.*]] = nn.softmax
+// CHECK-NEXT:    nn.dropout %[[WEIGHTS]], %r {p = 0.25, site = 1, tiled = true}
+// CHECK-NOT:     nn.attention
+// GPU-LABEL: func.func @drops
+// GPU:         nn.attention_dropout %x, %x, %x, %r
+// LOWER-LABEL: func.func @drops
+// LOWER-NOT:     attention
+// LOWER:         func.return
+func.func @drops(%x: tensor<1x1x128x8xf32>, %r: tensor<2xi64>) -> tensor<1x1x128x8xf32> {
+  %y, %m, %s = nn.attention_dropout %x, %x, %x, %r {causal = true, scale = 0.5, p = 0.25, site = 1} : (tensor<1x1x128x8xf32>, tensor<1x1x128x8xf32>, tensor<1x1x128x8xf32>, tensor<2xi64>) -> (tensor<1x1x128x8xf32>, tensor<1x1x128xf32>, tensor<1x1x128xf32>)
+  func.return %y : tensor<1x1x128x8xf32>
+}

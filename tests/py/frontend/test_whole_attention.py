@@ -226,7 +226,7 @@ def test_says_what_the_gpu_does_not_take(
         [("f16", shape, strides), ("f16", shape), ("f16", shape)],
         [("f16", shape), ("f32", shape[:3]), ("f32", shape[:3])],
         {"scale": 1.0},
-        ((1, 1, 1, 0), (1, 1, 1)),
+        ((1, 1, 1, 0, 0), (1, 1, 1)),
     )
     with pytest.raises(SelectionError, match=re.escape(reason)):
         select_kernel(use, "sm_90", "attention_f16_tc")

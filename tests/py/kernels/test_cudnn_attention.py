@@ -43,7 +43,7 @@ def select(
     attrs = {"causal": True, "scale": scale}
     given = [out, *operands, out, *kept] if grad else operands
     results = operands if grad else [out, *kept]
-    counts = ((*[1] * len(given), len(masks)), (1, 1, 1))
+    counts = ((*[1] * len(given), len(masks), 0), (1, 1, 1))
     op = "attention_grad" if grad else "attention"
     return _C.select_kernel(op, [*given, *masks], results, attrs, target, name, counts)
 
@@ -240,7 +240,7 @@ def test_every_engine_is_right_and_gives_the_same_bits_each_time() -> None:
             results[op],
             call.attrs,
             f"{op}_bf16_cudnn",
-            counts=((*[1] * len(given[op]), 0), (1, 1, 1)),
+            counts=((*[1] * len(given[op]), 0, 0), (1, 1, 1)),
         )
         for op in given
     }

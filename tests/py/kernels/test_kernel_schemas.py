@@ -63,11 +63,19 @@ def test_refuses_what_differs_from_a_sample(op: str) -> None:
             other = "i1" if spec[0] in ("i64", "i32") else "i64"
             other = "f32" if op == "check_index" else other  # which takes booleans and integers
             inputs = (*use.inputs[:i], (other, spec[1]), *use.inputs[i + 1 :])
-            name = schemas()[op].inputs[min(i, len(schemas()[op].inputs) - 1)].name
+            name = names_of(use)[i]
             assert refusal_of(replace(use, inputs=inputs)).startswith(f"{op}: {name}")
         spec, *others = use.outputs
         refusal = refusal_of(replace(use, outputs=((spec[0], (*spec[1], 7)), *others)))
         assert refusal.startswith(f"{op}: {schemas()[op].outputs[0].name}"), refusal
+
+
+def names_of(use: Use) -> list[str]:
+    """The name of each operand."""
+    rows = schemas()[use.op].inputs
+    if use.counts is None:
+        return [row.name for row in rows]
+    return [row.name for row, count in zip(rows, use.counts[0], strict=True) for _ in range(count)]
 
 
 def test_accepts_the_chain_that_others_differ_from() -> None:

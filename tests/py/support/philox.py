@@ -14,7 +14,11 @@ Words = npt.NDArray[np.uint64]
 
 def words_of(seed: int, step: int, site: int, shape: Sequence[int]) -> tuple[Words, Words, Words, Words]:
     """The four words of each element."""
-    element = np.arange(int(np.prod(shape)), dtype=np.uint64).reshape(shape)
+    return words_at(seed, step, site, np.arange(int(np.prod(shape)), dtype=np.uint64).reshape(shape))
+
+
+def words_at(seed: int, step: int, site: int, element: Words) -> tuple[Words, Words, Words, Words]:
+    """The four words of some elements."""
     key = seed & 0xFFFFFFFFFFFFFFFF
     left, right = np.uint64(key & 0xFFFFFFFF), np.uint64(key >> 32)
     a, b = element & WORD, element >> HALF
@@ -27,5 +31,18 @@ def words_of(seed: int, step: int, site: int, shape: Sequence[int]) -> tuple[Wor
 
 
 def kept(seed: int, step: int, site: int, shape: Sequence[int], p: float) -> npt.NDArray[np.float64]:
-    """Where dropout keeps an element: 1, elsewhere 0."""
-    return np.asarray(words_of(seed, step, site, shape)[0] >= np.uint64(round(p * 2**32)), np.float64)
+    """Where dropout keeps an element: 1, elsewhere 0. Four neighbours have the words of one draw."""
+    count = int(np.prod(shape))
+    drawn = words_of(seed, step, site, [-(-count // 4)])
+    chosen = np.stack(drawn, -1).reshape(-1)[:count].reshape(shape)
+    return np.asarray(chosen >= np.uint64(round(p * 2**32)), np.float64)
+
+
+def kept_in_tiles(seed: int, step: int, site: int, shape: Sequence[int], p: float) -> npt.NDArray[np.float64]:
+    """The same for the weights of attention: in a tile of 16 x 16 the elements 8 rows or columns apart share a draw."""
+    *outer, rows, columns = shape
+    tiles = [-(-size // 16) for size in (rows, columns)]
+    drawn = words_of(seed, step, site, [*outer, tiles[0], 8, tiles[1], 8])
+    halves = [np.concatenate(drawn[first : first + 2], -1) for first in (0, 2)]  # [.., tile, 8, tile, 16]
+    whole = np.concatenate(halves, -3).reshape(*outer, 16 * tiles[0], 16 * tiles[1])
+    return np.asarray(whole[..., :rows, :columns] >= np.uint64(round(p * 2**32)), np.float64)

@@ -58,13 +58,17 @@ __device__ __forceinline__ void weigh(const Scoring<T>& scoring, float (&x)[TILE
     }
 }
 
-// The products of dout and values become the gradient of the scores.
-template <int TILES, class RowAt>
-__device__ __forceinline__ void slope(const float (&weights)[TILES][4], float (&x)[TILES][4], RowAt row_at) {
+// The products of dout and values become the gradient of the scores; with DROP, of what `bits` keep.
+template <bool DROP, int TILES, class RowAt>
+__device__ __forceinline__ void slope(const float (&weights)[TILES][4], float (&x)[TILES][4], RowAt row_at,
+                                      unsigned bits, float kept) {
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-    for (int e = 0; e < 4; ++e) x[tile][e] = weights[tile][e] * (x[tile][e] - row_at(e, tile).delta);
+    for (int e = 0; e < 4; ++e) {
+      if constexpr (DROP) x[tile][e] *= keeps(bits, tile, e) ? kept : 0.0f;
+      x[tile][e] = weights[tile][e] * (x[tile][e] - row_at(e, tile).delta);
+    }
 }
 
 // Rows of a result, times `factor`, from the sums of a warp.
@@ -96,7 +100,7 @@ __device__ __forceinline__ bool any_chosen(const AttentionProblem& p) {
 }
 
 // dkey and dvalue: a block has some keys, and walks along the queries of all heads of their group.
-template <class S>
+template <class S, bool DROP>
 __device__ __forceinline__ void key_gradients(const AttentionProblem& p, const Row* rows, bool wide,
                                               int64_t block) {
 #if AICF_HAS_WARPGROUPS
@@ -148,6 +152,10 @@ __device__ __forceinline__ void key_gradients(const AttentionProblem& p, const R
     const Row* query_rows = reinterpret_cast<const Row*>(row_stages) + stage * S::kStep;
     const auto row_at = [&](int e, int tile) { return query_rows[tile * 8 + column_of(e)]; };
     const Scoring<T> scoring(p, place.b, first_head + step / each);
+    // Drawn before there are sums: all three take nearly all registers.
+    unsigned bits = 0;
+    if constexpr (DROP)
+      bits = kept_bits<true, S::kTiles>(Draws(p, place.b, first_head + step / each), row, from);
     // A row for each key.
     float weights[S::kTiles][4], slopes[S::kTiles][4];
     start_scores<T, S::kRows, S::kStep, D>(weights, own, S::group_row(), query);
@@ -157,10 +165,19 @@ __device__ __forceinline__ void key_gradients(const AttentionProblem& p, const R
         row + kWarpRows <= keys && from + S::kStep <= queries && (!p.causal || row + kWarpRows - 1 <= from);
     weigh<true>(scoring, weights, row, from, whole, row_at);
     Left rounded[S::kStep / 16];
-    pack_rows<T>(rounded, weights);
+    if constexpr (DROP) {
+      float left[S::kTiles][4];
+#pragma unroll
+      for (int tile = 0; tile < S::kTiles; ++tile)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) left[tile][e] = keeps(bits, tile, e) ? weights[tile][e] : 0.0f;
+      pack_rows<T>(rounded, left);
+    } else {
+      pack_rows<T>(rounded, weights);
+    }
     start_adding<T, S::kStep, D>(dvalue, rounded, dout);
     wait_sums<1>(slopes);
-    slope(weights, slopes, row_at);
+    slope<DROP>(weights, slopes, row_at, bits, static_cast<float>(p.kept));
     Left rounded_slopes[S::kStep / 16];
     pack_rows<T>(rounded_slopes, slopes);
     start_adding<T, S::kStep, D>(dkey, rounded_slopes, query);
@@ -169,15 +186,16 @@ __device__ __forceinline__ void key_gradients(const AttentionProblem& p, const R
   }
   wait_copies<0>();
   store<T>(p.dkey, place.b, place.h, row, keys, size, static_cast<float>(p.scale), dkey);
-  store<T>(p.dvalue, place.b, place.h, row, keys, value_size, 1.0f, dvalue);
+  store<T>(p.dvalue, place.b, place.h, row, keys, value_size, DROP ? static_cast<float>(p.kept) : 1.0f,
+           dvalue);
 #endif
 }
 
-template <class S>
+template <class S, bool DROP>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     attention_hopper_key_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows, bool wide) {
   dependency_wait();
-  key_gradients<S>(p, rows, wide, blockIdx.x);
+  key_gradients<S, DROP>(p, rows, wide, blockIdx.x);
 }
 
 // Of chosen heads; mostly there are none, so few blocks look at all of them.
@@ -190,13 +208,13 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const BlockPlace place(p.batch, p.key_heads, p.keys, S::kRows, false, block);
     if (!p.chooses(place.b, place.h)) continue;
-    key_gradients<S>(p, rows, wide, block);
+    key_gradients<S, false>(p, rows, wide, block);
     __syncthreads();
   }
 }
 
 // dquery: a block has some queries, and walks along their keys.
-template <class S>
+template <class S, bool DROP>
 __device__ __forceinline__ void query_gradients(const AttentionProblem& p, const Row* rows, bool wide,
                                                 int64_t block) {
 #if AICF_HAS_WARPGROUPS
@@ -243,6 +261,8 @@ __device__ __forceinline__ void query_gradients(const AttentionProblem& p, const
     const int from = step * S::kStep;
     if (p.causal && from > group_last) continue;  // for all of the warpgroup
     const unsigned char* key = walked + step % S::kStages * 2 * S::Walked::kBytes;
+    unsigned bits = 0;
+    if constexpr (DROP) bits = kept_bits<false, S::kTiles>(Draws(p, place.b, place.h), row, from);
     float weights[S::kTiles][4], slopes[S::kTiles][4];
     start_scores<T, S::kRows, S::kStep, D>(weights, own, S::group_row(), key);
     start_scores<T, S::kRows, S::kStep, D>(slopes, own + S::Own::kBytes, S::group_row(),
@@ -252,7 +272,7 @@ __device__ __forceinline__ void query_gradients(const AttentionProblem& p, const
         row + kWarpRows <= queries && from + S::kStep <= keys && (!p.causal || from + S::kStep - 1 <= row);
     weigh<false>(scoring, weights, row, from, whole, row_at);
     wait_sums<0>(slopes);
-    slope(weights, slopes, row_at);
+    slope<DROP>(weights, slopes, row_at, bits, static_cast<float>(p.kept));
     Left rounded[S::kStep / 16];
     pack_rows<T>(rounded, slopes);
     start_adding<T, S::kStep, D>(dquery, rounded, key);
@@ -263,12 +283,12 @@ __device__ __forceinline__ void query_gradients(const AttentionProblem& p, const
 #endif
 }
 
-template <class S>
+template <class S, bool DROP>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     attention_hopper_query_grad_kernel(const __grid_constant__ AttentionProblem p, const Row* rows,
                                        bool wide) {
   dependency_wait();
-  query_gradients<S>(p, rows, wide, blockIdx.x);
+  query_gradients<S, DROP>(p, rows, wide, blockIdx.x);
 }
 
 // Of chosen heads; mostly there are none, so few blocks look at all of them.
@@ -281,7 +301,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const BlockPlace place(p.batch, p.heads, p.queries, S::kRows, true, block);
     if (!p.chooses(place.b, place.h / p.group())) continue;
-    query_gradients<S>(p, rows, wide, block);
+    query_gradients<S, false>(p, rows, wide, block);
     __syncthreads();
   }
 }
@@ -293,6 +313,7 @@ Status gradients(const AttentionProblem& p, const LaunchContext& ctx) {
     using T = typename decltype(tag)::type;
     const auto* rows = static_cast<const Row*>(ctx.workspace);
     const bool wide = rows_are_wide<T>({&p.query, &p.key, &p.value, &p.dout});
+    const bool drops = p.random != nullptr;
     const auto run = [&](auto walk, int64_t heads, int64_t count, size_t shared, auto whole, auto chosen) {
       using S = decltype(walk);
       const int64_t blocks = p.batch * heads * ceil_div<int64_t>(count, S::kRows);
@@ -306,8 +327,10 @@ Status gradients(const AttentionProblem& p, const LaunchContext& ctx) {
     };
     const auto key_grad = [&](auto walk) {
       using S = decltype(walk);
-      return run(walk, p.key_heads, p.keys, kKeyShared<S>, attention_hopper_key_grad_kernel<S>,
-                 attention_hopper_chosen_key_grad_kernel<S>);
+      return run(
+          walk, p.key_heads, p.keys, kKeyShared<S>,
+          drops ? attention_hopper_key_grad_kernel<S, true> : attention_hopper_key_grad_kernel<S, false>,
+          attention_hopper_chosen_key_grad_kernel<S>);
     };
     // Three warpgroups a block, unless most of the last one's rows would be none.
     const int64_t twos = ceil_div<int64_t>(p.keys, 128) * 128, threes = ceil_div<int64_t>(p.keys, 192) * 192;
@@ -317,8 +340,10 @@ Status gradients(const AttentionProblem& p, const LaunchContext& ctx) {
     if (p.rows() == 0) return Status::ok();
     return with_walk<T, 2, 2, 3, 3>(p, [&](auto walk) {
       using S = decltype(walk);
-      return run(walk, p.heads, p.queries, kQueryShared<S>, attention_hopper_query_grad_kernel<S>,
-                 attention_hopper_chosen_query_grad_kernel<S>);
+      return run(
+          walk, p.heads, p.queries, kQueryShared<S>,
+          drops ? attention_hopper_query_grad_kernel<S, true> : attention_hopper_query_grad_kernel<S, false>,
+          attention_hopper_chosen_query_grad_kernel<S>);
     });
   });
 }

@@ -50,7 +50,7 @@ struct Rows {
   }
 };
 
-template <class S>
+template <class S, bool DROP>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     attention_hopper_kernel(const __grid_constant__ AttentionProblem p, bool wide) {
   dependency_wait();
@@ -84,6 +84,15 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
                                      static_cast<int>(p.size), wide);
   S::begin(fetch);
   const auto stage_of = [&](int step) { return walked + step % S::kStages * 2 * S::Walked::kBytes; };
+  const Draws draws(p, place.b, place.h);
+  // What is left of the scores of a step as weights.
+  const auto drop_some = [&](float (&weights)[S::kTiles][4], unsigned bits) {
+    if constexpr (DROP) drop(weights, bits);
+  };
+  const auto kept = [&](int step) {
+    if constexpr (DROP) return kept_bits<false, S::kTiles>(draws, row, step * S::kStep);
+    return 0u;
+  };
   float sums[D / 8][4] = {}, scores[S::kTiles][4];
   Left weights[S::kStep / 16];
   Rows rows;
@@ -108,15 +117,19 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   if (steps > 0) {
     S::begin_step(0, fetch);
     start_scores<T, S::kRows, S::kStep, D>(scores, own, S::group_row(), stage_of(0));
+    unsigned bits = kept(0);
     wait_sums<0>(scores);
     weigh(0);
+    drop_some(scores, bits);
     pack_rows<T>(weights, scores);
     for (int step = 1; step < own_steps; ++step) {
       S::begin_step(step, fetch);
       start_scores<T, S::kRows, S::kStep, D>(scores, own, S::group_row(), stage_of(step));
       start_adding<T, S::kStep, D>(sums, weights, stage_of(step - 1) + S::Walked::kBytes);
+      bits = kept(step);
       wait_sums<1>(scores);
       weigh(step);
+      drop_some(scores, bits);
       wait_sums<0>(sums);
       rows.rescale(sums);
       pack_rows<T>(weights, scores);
@@ -137,11 +150,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       static_cast<float*>(p.largest)[rows_before + i] = largest_kept(rows.largest[half], sum);
       static_cast<float*>(p.total)[rows_before + i] = total;
     }
+    const float left = DROP ? static_cast<float>(p.kept) : 1.0f;
     T* out = p.out.of<T>(place.b, place.h) + i * p.out.row;
 #pragma unroll
     for (int tile = 0; tile < D / 8; ++tile)
-      store_pair(out, tile * 8 + column_of(0), static_cast<int>(p.value_size), sums[tile][2 * half] / total,
-                 sums[tile][2 * half + 1] / total);
+      store_pair(out, tile * 8 + column_of(0), static_cast<int>(p.value_size),
+                 sums[tile][2 * half] / total * left, sums[tile][2 * half + 1] / total * left);
   }
 #endif
 }
@@ -156,8 +170,10 @@ Status attention_hopper(const AttentionProblem& p, const LaunchContext& ctx) {
     return with_walk<T, 2, 2, 3, 4>(p, [&](auto walk) {
       using S = decltype(walk);
       const auto blocks = p.batch * p.heads * ceil_div<int64_t>(p.queries, S::kRows);
-      return launch(ctx, dim3(static_cast<unsigned>(blocks)), S::kThreads, kShared<S>,
-                    attention_hopper_kernel<S>, p, wide);
+      return launch(
+          ctx, dim3(static_cast<unsigned>(blocks)), S::kThreads, kShared<S>,
+          p.random != nullptr ? attention_hopper_kernel<S, true> : attention_hopper_kernel<S, false>, p,
+          wide);
     });
   });
 }

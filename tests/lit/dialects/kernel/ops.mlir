@@ -187,7 +187,7 @@
 // Attention: of heads of one projection, with the mask where there is one
 %q, %k, %m = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<1x4x3x5xi1>)
 // CHECK: %attended, %largest, %total = kernel.attention query(%q) key(%k) value(%k) {causal = true, scale = 0.5}
-// GENERIC: %attended, %largest, %total = "kernel.attention"(%q, %k, %k) <{operandSegmentSizes = array<i32: 1, 1, 1, 0>, resultSegmentSizes = array<i32: 1, 1, 1>}>
+// GENERIC: %attended, %largest, %total = "kernel.attention"(%q, %k, %k) <{operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>, resultSegmentSizes = array<i32: 1, 1, 1>}>
 %attended, %largest, %total = kernel.attention query(%q) key(%k) value(%k) {causal = true, scale = 0.5} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x8xf32>) -> (tensor<2x4x3x8xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 // CHECK: kernel.attention_grad dout(%attended) query(%q) key(%k) value(%k) out(%attended) largest(%largest)
 // CHECK-NEXT: total(%total) mask(%m) {scale = 0.5}

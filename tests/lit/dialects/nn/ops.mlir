@@ -131,6 +131,17 @@
 // CHECK: %dq, %dk, %dv = nn.attention_grad %attended, %q, %k, %v, %attended, %most, %mass {scale = 0.25}
 %dq, %dk, %dv = nn.attention_grad %attended, %q, %k, %v, %attended, %most, %mass {scale = 0.25} : (tensor<2x4x3x6xbf16>, tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>, tensor<2x4x3xf32>) -> (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>)
 
+// The same with dropout of the weights
+%drawn = "test.op"() : () -> tensor<2xi64>
+// CHECK: nn.attention_dropout %q, %k, %v, %drawn {p = 0.1, site = 3, causal = true, scale = 0.25}
+%dropped, %dmost, %dmass = nn.attention_dropout %q, %k, %v, %drawn {causal = true, scale = 0.25, p = 0.1, site = 3} : (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<2xi64>) -> (tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
+// CHECK: nn.attention_dropout_grad %dropped, %q, %k, %v, %dropped, %dmost, %dmass, %seen, %drawn
+// CHECK-NEXT: {p = 0.1, site = 3, scale = 0.25}
+%eq, %ek, %ev = nn.attention_dropout_grad %dropped, %q, %k, %v, %dropped, %dmost, %dmass, %seen, %drawn {scale = 0.25, p = 0.1, site = 3} : (tensor<2x4x3x6xbf16>, tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>, tensor<2x4x3xf32>, tensor<1x1x3x5xi1>, tensor<2xi64>) -> (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>)
+// CHECK: nn.dropout %scores, %drawn {p = 0.1, site = 3, tiled = true}
+%scores = "test.op"() : () -> tensor<2x4x3x5xf32>
+%left = nn.dropout %scores, %drawn {p = 0.1, site = 3, tiled = true} : (tensor<2x4x3x5xf32>, tensor<2xi64>) -> tensor<2x4x3x5xf32>
+
 // Checks
 %status = "test.op"() : () -> tensor<3xi64>
 // CHECK: %index = nn.check_index %status, %i {classes = 2, ignore_index = -100, code = 1}

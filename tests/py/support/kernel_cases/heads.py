@@ -45,6 +45,8 @@ class Heads:
     """Operands that are no random numbers."""
     factor: float | None = None
     """Of the scores; None: as usual."""
+    dropped: tuple[float, int] | None = None
+    """Of dropout: the probability and the site."""
 
     @property
     def scale(self) -> float:
@@ -75,25 +77,31 @@ class Heads:
         operands = {name: self.operand(name) for name in ("query", "key", "value")}
         results: Names = ("out", *ROWS)
         outputs = self.results
-        masks = {} if self.mask is None else {"mask": self.mask}
+        units = ROUNDED_WEIGHTS
+        options = {} if self.mask is None else {"mask": self.mask}
+        if self.dropped is not None:
+            options["random"] = np.array([(5 << 40) + self.make.random.integers(1 << 40), 7], np.int64)
+            attrs |= {"p": self.dropped[0], "site": self.dropped[1]}
+            units /= max(1.0 - self.dropped[0], 1 / 16)  # of the result, which the gradient reads rounded
+        present = tuple(int(name in options) for name in ("mask", "random"))
         if grad:
-            counts = ((1, 1, 1, int(bool(masks))), (1, 1, 1))
-            given = [*operands.values(), *masks.values()]
+            counts = ((1, 1, 1, *present), (1, 1, 1))
+            given = [*operands.values(), *options.values()]
             attended = meaning("attention", given, attrs, self.results, counts=counts)
             kept = dict(zip(results, attended, strict=True))
             operands = {"dout": self.operand("dout"), **operands, **kept}
             results = ("dquery", "dkey", "dvalue")
             outputs = [self.make.out(*self.shape(name)) for name in results]
-        operands |= masks
+        operands |= options
         return Case(
             f"{label} {shapes}",
             list(operands.values()),
             outputs,
             attrs,
-            ((*[1] * (len(operands) - len(masks)), len(masks)), (1,) * len(results)),
+            ((*[1] * (len(operands) - len(options)), *present), (1,) * len(results)),
             tuple(self.places.get(name) for name in (*operands, *results)),
             scale=1.0,
-            inner_units=ROUNDED_WEIGHTS,
+            inner_units=units,
         )
 
 
@@ -112,6 +120,7 @@ def calls(make: Maker) -> Iterator[tuple[str, Heads]]:
         yield "nothing", Heads(make, 2, (2, 1), rows, (8, 4))
     yield "long", Heads(make, 1, (1, 1), (300, 700), (64, 64))
     yield from masked(make)
+    yield from with_dropout(make)
     yield from laid_out(make)
     yield from special(make)
 
@@ -135,6 +144,22 @@ def masked(make: Maker) -> Iterator[tuple[str, Heads]]:
     mask = next(masks(make, (2, 2, 20, 30)))
     place = {"mask": placed(mask.shape, (1, 0, 3, 2), gap=1)}
     yield "mask by columns", Heads(make, 2, (2, 2), (20, 30), (8, 8), mask, places=place)
+
+
+def with_dropout(make: Maker) -> Iterator[tuple[str, Heads]]:
+    """Lengths around the tiles that share draws, groups, a mask; nothing and nearly everything is dropped."""
+    for n, (rows, sizes) in enumerate(
+        itertools.product(
+            ((1, 1), (5, 40), (16, 17), (64, 64), (65, 33), (100, 130), (300, 260)),
+            ((8, 8), (40, 64), (128, 96), (256, 200)),
+        )
+    ):
+        p, site = (0.1, 0.5, 0.9)[n % 3], (n, (1 << 32) - 1)[n % 5 == 0]
+        yield f"dropout {p}", Heads(make, 2, (4, 2), rows, sizes, causal=n % 2 == 0, dropped=(p, site))
+    for p in (0.0, 1.0 - 2.0**-32):
+        yield f"dropout {p}", Heads(make, 1, (2, 2), (70, 50), (16, 16), dropped=(p, 3))
+    mask = next(masks(make, (1, 2, 35, 67)))
+    yield "dropout and a mask", Heads(make, 2, (2, 1), (35, 67), (32, 32), mask, dropped=(0.3, 1))
 
 
 PARTS = ("query", "key", "value")

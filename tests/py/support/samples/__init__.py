@@ -44,6 +44,7 @@ NN_SAMPLES: Sequence[Sample] = (
     *windows.windows(),
     *convolutions.convolutions(),
     *attention.attention(),
+    *attention.with_dropout(),
     *randomness.randomness(),
     *losses.mse(),
     *losses.cross_entropy(),

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from philox import kept_in_tiles
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.interpreters.numerics import Array
-from samples.sample import Fill, Sample
+from samples.sample import Fill, Sample, value_by_index
 
 SCALE = 0.7
+RANDOM = "2xi64"
 ROUNDED_WEIGHTS = 1.0
 """Units in the last place of f16 and bf16: tensor cores take weights in the type of the values."""
 
@@ -60,7 +62,9 @@ def scores_of(query: Any, key: Any, mask: Any, causal: bool) -> Any:
     return scores
 
 
-def attended(query: Any, key: Any, value: Any, mask: Any, causal: bool) -> tuple[Any, Any, Any]:
+def attended(
+    query: Any, key: Any, value: Any, mask: Any, causal: bool, left: Any = 1.0
+) -> tuple[Any, Any, Any]:
     """What torch's safe softmax gives, the largest score of each row and the sum of exp(score - largest)."""
     scores = scores_of(query, key, mask, causal)
     value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
@@ -68,7 +72,7 @@ def attended(query: Any, key: Any, value: Any, mask: Any, causal: bool) -> tuple
     nothing = torch.isneginf(largest)
     largest = torch.where(nothing, 0.0, largest)
     total = torch.where(nothing, 1.0, (scores - largest[..., None]).exp().sum(-1))
-    out = torch.ops.aten._safe_softmax(scores, -1) @ value
+    out = (torch.ops.aten._safe_softmax(scores, -1) * left) @ value
     return out, torch.where(total.isnan(), torch.nan, largest), total
 
 
@@ -120,6 +124,85 @@ def attention() -> list[Sample]:
                 follow=follow,
                 smooth=smooth,
                 inner_units=ROUNDED_WEIGHTS,
+            )
+        )
+    return samples
+
+
+DROPPED, SEED, STEP, SITE = 0.3, -7, 3, 2
+
+
+def left_of(query: Any, key: Any) -> Any:
+    """What dropout multiplies the weights by."""
+    shape = (*query.shape[:3], key.shape[2])
+    return torch.from_numpy(kept_in_tiles(SEED, STEP, SITE, shape, DROPPED)) / (1 - DROPPED)
+
+
+def with_dropout() -> list[Sample]:
+    """The same with weights that are dropped; fewer cases."""
+    samples: list[Sample] = []
+    cases = {
+        "plain": (("1x2x20x4xf32", "1x2x35x4xf32", "1x2x35x3xf32"), False),
+        "grouped": (("2x4x17x2xf32", "2x2x17x2xf32", "2x2x17x2xf32"), True),
+        "of booleans": ((*MASKED, "1x1x3x4xi1"), False),
+    }
+    for name, (operands, causal) in cases.items():
+        scale = {"scale": SCALE, "causal": causal, "p": DROPPED, "site": SITE}
+        given = len(operands)
+
+        def build(*values: Any, scale: dict[str, Any] = scale) -> Operation:
+            *heads, random = values
+            mask = heads[3] if heads[3:] else None
+            return nn.AttentionDropoutOp(heads[0], heads[1], heads[2], mask, random, **scale)
+
+        def forward(*values: Any, causal: bool = causal, given: int = given) -> Any:
+            query, key, value = values[:3]
+            mask = values[3] if given > 3 else None
+            return attended(query, key, value, mask, causal, left_of(query, key))
+
+        def gradient(*values: Any, scale: dict[str, Any] = scale) -> Operation:
+            *first, random = values
+            dout, query, key, value, out, largest, total = first[:7]
+            mask = first[7] if first[7:] else None
+            return nn.AttentionDropoutGradOp(
+                dout, query, key, value, out, largest, total, mask, random, **scale
+            )
+
+        def follow(
+            arrays: list[Array], causal: bool = causal, masked: bool = given > 3
+        ) -> Mapping[int, Array]:
+            query, key, value = (torch.from_numpy(arrays[i].astype(np.float64)) for i in (1, 2, 3))
+            mask = torch.from_numpy(arrays[7]) if masked else None
+            kept = attended(query, key, value, mask, causal, left_of(query, key))
+            return {index: each.numpy() for index, each in enumerate(kept, 4)}
+
+        def backward(dout: Any, *values: Any, causal: bool = causal, masked: bool = given > 3) -> Any:
+            heads = [each.detach().requires_grad_() for each in values[:3]]
+            left = left_of(heads[0], heads[1])
+            out = attended(heads[0], heads[1], heads[2], values[6] if masked else None, causal, left)[0]
+            return torch.autograd.grad(out, heads, dout)
+
+        query, _, value = operands[:3]
+        out = "x".join([*query.split("x")[:3], *value.split("x")[3:]])
+        row = "x".join([*query.split("x")[:3], "compute"])
+        seen = {3: blind_row} if given > 3 else {}
+        fills = {**seen, given: value_by_index(SEED, STEP)}
+        samples.append(
+            Sample(
+                name, (*operands, RANDOM), build, forward, fills, inner_units=ROUNDED_WEIGHTS / (1 - DROPPED)
+            )
+        )
+        types = (out, *operands[:3], out, row, row, *operands[3:], RANDOM)
+        fills = {index + 4: fill for index, fill in fills.items()}
+        samples.append(
+            Sample(
+                name,
+                types,
+                gradient,
+                backward,
+                fills,
+                follow=follow,
+                inner_units=ROUNDED_WEIGHTS / (1 - DROPPED),
             )
         )
     return samples

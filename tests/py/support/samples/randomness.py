@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from philox import kept, words_of
+from philox import kept, kept_in_tiles, words_of
 
 from aicf_mlir.dialects import nn
 from samples.sample import Sample, value_by_index
@@ -45,6 +46,14 @@ def dropouts() -> list[Sample]:
                 {1: FILL},
             )
         )
+    for shape in ((20, 35), (2, 3, 16, 9)):
+
+        def in_tiles(x: Any, _: Any, shape: Sequence[int] = shape) -> Any:
+            return x * torch.from_numpy(kept_in_tiles(SEED, STEP, SITE, shape, 0.5)) * 2.0
+
+        types = ("x".join([*map(str, shape), "f32"]), RANDOM)
+        build = partial(nn.DropoutOp, p=0.5, site=SITE, tiled=True)
+        samples.append(Sample(f"{len(shape)} in tiles", types, build, in_tiles, {1: FILL}))
     return samples
 
 

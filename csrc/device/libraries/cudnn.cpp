@@ -87,8 +87,6 @@ Status name_of(const Descriptor& configuration, const Descriptor& engine, std::s
 }
 
 // What the heuristics list, the best first, then what always works; without those that the rules refuse.
-// Those with tensor cores stand in front: of a convolution with windows of one pixel and a stride, the
-// heuristics call another the best that takes five times as long.
 Status candidates(const Descriptor& graph, const Rules& rules, std::vector<Candidate>* out) {
   constexpr int64_t kMost = 64;
   for (const int mode : {kModeA, kFallback}) {
@@ -117,6 +115,7 @@ Status candidates(const Descriptor& graph, const Rules& rules, std::vector<Candi
       out->push_back({std::move(configurations[i]), std::move(name), tensor_cores});
     }
   }
+  if (!rules.tensor_cores_first) return Status::ok();
   std::stable_partition(out->begin(), out->end(), [](const Candidate& c) { return c.tensor_cores; });
   return Status::ok();
 }

@@ -183,8 +183,9 @@ Status describe(const Tensor& tensor, Descriptor* out);
 // How an operation graph may be computed. Engines whose bits may differ from run to run are never taken, nor
 // those that transform the operands to other ones (Winograd, FFT), which round more.
 struct Rules {
-  bool tensor_cores;  // false: products of f32 are those of f32, not TF32
-  size_t workspace;   // bytes
+  bool tensor_cores;        // false: products of f32 are those of f32, not TF32
+  bool tensor_cores_first;  // of what the heuristics list
+  size_t workspace;         // bytes
 };
 
 // An engine, made ready for a graph.

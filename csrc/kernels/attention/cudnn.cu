@@ -123,7 +123,7 @@ Status describe(const Call& call, size_t workspace, int device, cudnn::Described
   if (cudnn::library()->version() < kOldest)
     return Status::unsupported("needs cuDNN 9.16 or newer for attention");
   AICF_TRY(cudnn::handle_of(device, &out->handle));
-  out->rules = {true, workspace};
+  out->rules = {true, true, workspace};
   return call.graph.describe(out);
 }
 

@@ -63,7 +63,12 @@ ConvolutionGraph graph_of(const Convolution& c) {
 
 Status describe(const Convolution& c, size_t workspace, int device, cudnn::Described* out) {
   AICF_TRY(cudnn::handle_of(device, &out->handle));
-  out->rules = {c.dtype != DType::F32 || c.allow_tf32, workspace};
+  // Of windows of one pixel and a stride the heuristics call an engine without tensor cores the best, which
+  // takes five times as long. Of groups with few channels tensor cores multiply zeros, and the heuristics are
+  // followed.
+  constexpr int64_t kFull = 16;
+  const bool full = c.channels >= kFull * c.groups && c.outputs >= kFull * c.groups;
+  out->rules = {c.dtype != DType::F32 || c.allow_tf32, full || c.groups == 1, workspace};
   return graph_of(c).describe(out->handle, &out->graph, &out->parts);
 }
 

@@ -41,9 +41,10 @@ enum class MaskKind : uint8_t { None, Seen, Added, AddedWide };
 // total is less than half a unit in the last place, and would be lost in their sum.
 // Gradient, with delta[i] = sum over d of dout[i, d] out[i, d]:
 //   dvalue[j] = sum over i of left[i, j] dout[i]
-//   dscore[i, j] = weight[i, j] (sum over d of dout[i, d] value[j, d] - delta[i]), with dropout 0 or `kept`
-//   times the sum dquery[i] = scale * sum over j of dscore[i, j] key[j];  dkey[j] = scale * sum over i of
-//   dscore[i, j] query[i]
+//   dscore[i, j] = weight[i, j] (slope[i, j] - delta[i])
+//   slope[i, j] = sum over d of dout[i, d] value[j, d], with dropout 0 or `kept` times it
+//   dquery[i] = scale * sum over j of dscore[i, j] key[j]
+//   dkey[j] = scale * sum over i of dscore[i, j] query[i]
 // Scores, weights and sums are computed in f32 (f64 for f64). heads is a multiple of key_heads: head h reads
 // keys and values of head h / group().
 struct AttentionProblem {

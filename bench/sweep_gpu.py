@@ -45,7 +45,8 @@ COMPUTED = {"cuda": {"f32": 5e7, "bf16": 7e8}, "cpu": {"f32": 2e5, "bf16": 2e5}}
 """Bytes and operations in a microsecond, of an H100 and of two cores; for orders of magnitude."""
 LONG, SLOW, GROWS = 10.0, 1.5, 3.0
 """Microseconds from which on a ratio counts, the ratio that is worth a line, and so many times the growth of the floor."""
-WINDOWS, SECONDS = 5, 0.004
+WINDOWS, SECONDS, AGAIN = 5, 0.004, 3
+"""Of a measurement, and how often one of a slow op is repeated: other work of the machine slows a window."""
 
 
 @dataclass
@@ -56,8 +57,8 @@ class Found:
     size: Shape
     element: str
     kind: str
-    ours: float = math.nan
-    torch: float = math.nan
+    ours: float = math.inf
+    torch: float = math.inf
     floor: float = math.nan
     launches: int = 0
     refused: str = ""
@@ -142,8 +143,12 @@ def measure(op: Op, size: Shape, element: str, kind: str, options: argparse.Name
     if not op.drawn:
         found.wrong = differing(op, element, made, expected, lambda: eager(wide=True))
     with lock:
-        found.ours = median(lambda n: step.replay(n, sync=True), device)
-        found.torch = median(lambda n: [eager() for _ in range(n)], device)
+        for _ in range(AGAIN):
+            ours = median(lambda n: step.replay(n, sync=True), device)
+            theirs = median(lambda n: [eager() for _ in range(n)], device)
+            found.ours, found.torch = min(ours, found.ours), min(theirs, found.torch)
+            if found.ratio <= SLOW:
+                break
     step.close()
     return found
 
@@ -241,7 +246,7 @@ def report(found: Sequence[Found], lines: int) -> None:
             f"{first:>7} {one.title:56} {one.ours:12.1f} {one.torch:12.1f} {one.floor:10.1f} {one.launches:5}"
         )
 
-    timed = [one for one in found if not one.refused and not math.isnan(one.ours)]
+    timed = [one for one in found if not one.refused and math.isfinite(one.ours)]
     heading = f"{'':7} {'op, size, type':56} {'AICF µs':>12} {'torch µs':>12} {'floor':>10} launches"
     slow = sorted((one for one in timed if one.torch > LONG or one.ours > LONG), key=lambda one: -one.ratio)
     count = sum(one.ratio > SLOW for one in slow)

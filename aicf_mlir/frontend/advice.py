@@ -29,9 +29,6 @@ ADVICE: dict[str, Advice] = {
     "aten.fmin": Advice("torch.where(x.isnan() | (x > y), y, x)"),
     "aten.hypot": Advice("(x * x + y * y).sqrt()"),
     "aten.ldexp": Advice("x * 2.0**exponent"),
-    "aten.median": Advice(
-        "x.flatten().kthvalue((x.numel() + 1) // 2).values", "for the median of all elements"
-    ),
     "aten.pdist": Advice("torch.cdist(x, x)[torch.triu_indices(n, n, 1).unbind()]"),
     "aten.searchsorted": Advice("(x[..., None] > boundaries).sum(-1)"),
     "aten.signbit": Advice("torch.copysign(torch.ones_like(x), x) < 0"),

@@ -9,10 +9,13 @@ import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.dialects.nn.reductions import REDUCTIONS
 from aicf_mlir.frontend.aten_indices import taken
 from aicf_mlir.frontend.aten_slices import clamped, dimension, part
 from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Refused
+from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import shape_of
 
 
@@ -246,3 +249,65 @@ def kthvalue(call: Call) -> Value:
     return tuple(
         call.emit.reshape(each, tuple(like.shape)) for each, like in zip(last, call.expected, strict=True)
     )
+
+
+def median(ignores_nan: bool) -> AtenRule:
+    """Return the rule for the lower median: a NaN is the median of a row that has one, or is left out.
+
+    Without `dim` it is that of all elements, and its gradient is spread over those that equal it, as torch does; that of an
+    infinite one or a NaN goes to one of them.
+    """
+
+    def row(call: Call) -> Value:
+        x, along = call.value("self"), "dim" in call.arguments
+        if not shape_of(x):
+            return (x, call.emit.constant(0, torch.int64)) if along else x
+        whole = x if along else call.emit.reshape(x, (math.prod(shape_of(x)),))
+        dim = dimension(call, whole) if along else 0
+        index = median_index(call, whole, dim, ignores_nan)
+        value = call.emit.insert(nn.GatherOp(whole, index, dim))
+        if along:
+            values, indices = (tuple(like.shape) for like in call.expected)
+            return call.emit.reshape(value, values), call.emit.reshape(index, indices)
+        if not is_float(x):
+            return call.emit.reshape(value, ())
+        return spread(call, whole, value)
+
+    return row
+
+
+def spread(call: Call, x: SSAValue, value: SSAValue) -> SSAValue:
+    """The `value` of one element of the row `x`, with a gradient for all that equal it."""
+
+    def make(name: str, *operands: SSAValue) -> SSAValue:
+        return call.emit.insert(CLASSES[name](*operands))
+
+    held = call.emit.insert(nn.DetachOp(value))
+    others = call.of(-math.inf, call.dtype)
+    all_equal = call.emit.insert(REDUCTIONS["amax"](make("where", make("eq", x, held), x, others), [0]))
+    is_finite = make("eq", make("sub", held, held), call.of(0.0, call.dtype))
+    one = [call.emit.reshape(each, ()) for each in (is_finite, all_equal, value)]
+    return make("where", *one)
+
+
+def median_index(call: Call, x: SSAValue, dim: int, ignores_nan: bool) -> SSAValue:
+    """Where the lower median of each row along `dim` stands; NaNs are last in their order."""
+    size = shape_of(x)[dim]
+    x = call.emit.insert(nn.DetachOp(x)) if is_float(x) else x
+    _, places = order(call, x, dim, size, descending=False)
+    if not is_float(x):
+        return part(call, places, dim, (size - 1) // 2, 1)
+
+    def make(name: str, *operands: SSAValue, **parameters: float) -> SSAValue:
+        return call.emit.insert(CLASSES[name](*operands, **parameters))
+
+    def whole(number: int) -> SSAValue:
+        return call.of(number, torch.int64)
+
+    nans = call.emit.insert(nn.SumOp(call.emit.cast(make("ne", x, x), torch.int64), [dim], keepdim=True))
+    numbers = make("sub", whole(size), nans)
+    if ignores_nan:
+        middle = make("floor_divide", make("clamp", make("sub", numbers, whole(1)), min=0), whole(2))
+    else:
+        middle = make("where", make("eq", nans, whole(0)), whole((size - 1) // 2), numbers)
+    return call.emit.insert(nn.GatherOp(places, middle, dim))

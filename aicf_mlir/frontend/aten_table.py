@@ -259,6 +259,8 @@ REARRANGING: dict[str, AtenRule] = {
     **rows(aten_rearranging.argsort, "argsort.default", "argsort.stable"),
     **rows(aten_rearranging.topk, "topk.default"),
     **rows(aten_rearranging.kthvalue, "kthvalue.default"),
+    **rows(aten_rearranging.median(ignores_nan=False), "median.default", "median.dim"),
+    **rows(aten_rearranging.median(ignores_nan=True), "nanmedian.default", "nanmedian.dim"),
 }
 
 TABLE: dict[str, AtenRule] = {

@@ -51,6 +51,9 @@ def _scan(call: Call) -> Sequence[Array]:
         case "linear":
             factor = np.moveaxis(call["factor"], dim, 0)[turn]
             y = _walked(x, lambda before, i: x[i] + (factor[i] * before if i else factor[i] * 0.0))
+        case "segment_sum":
+            factor = np.moveaxis(call["factor"], dim, 0)[turn]
+            y = _walked(x, lambda before, i: x[i] + np.where(factor[i] == 0, 0.0, before if i else 0.0))
         case _:
             y = _places(x, np.greater_equal if kind == "argmax" else np.less_equal)
             y = len(x) - 1 - y if call.flag("reverse") else y

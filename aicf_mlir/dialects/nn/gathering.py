@@ -29,6 +29,7 @@ from aicf_mlir.dialects.nn.indices import (
 )
 from aicf_mlir.dialects.nn.pointwise import LtOp, WhereOp
 from aicf_mlir.dialects.nn.ranking import expect_short, is_short, names_each_once
+from aicf_mlir.dialects.nn.running import sums_at_extremes
 from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.expect import Value, expect_element, expect_float, expect_type, with_shape
@@ -79,8 +80,8 @@ class GatherOp(ValueOp, DifferentiableInterface, GeneratedInterface):
         return trace(self.compute_types, formula)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
-        """A selection if `dim` is indexed once a map, and no sum if the index names each place once; else a sum by the
-        number of the element, in the order of the index.
+        """A selection if `dim` is indexed once a map, no sum if the index names each place once, sums of neighbours if it is
+        of running extremes; else a sum by the number of the element, in the order of the index.
         """
         (g,) = cotangents
         dim, shape, wide = self.dim.value.data, shape_of(self.x), shape_of(self.index)
@@ -89,6 +90,8 @@ class GatherOp(ValueOp, DifferentiableInterface, GeneratedInterface):
         if names_each_once(self.index, dim) and shape == (*wide[:dim], shape[dim], *wide[dim + 1 :]):
             zeros = builder.insert(ConstantOp(0.0, tensor_type(self.x))).result
             return [replaced(lambda op: builder.insert(op).result, zeros, self.index, g, dim), None]
+        if shape == wide and (sums := sums_at_extremes(builder, g, self.index, dim)) is not None:
+            return [sums, None]
         numbers = builder.insert(ElementNumberOp(self.index, shape, dim)).result
         return [added_to_zeros(builder, numbers, g, shape, 1), None]
 

@@ -12,7 +12,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.pointwise import EqOp, ExpOp, MulOp, SubOp, WhereOp
+from aicf_mlir.dialects.nn.pointwise import EqOp, ExpOp, MulOp, NeOp, SubOp, WhereOp
 from aicf_mlir.dialects.nn.ranking import CumsumOp, expect_dim, is_short
 from aicf_mlir.dialects.nn.rearranging import PadOp
 from aicf_mlir.dialects.nn.rows.row import FLOATS, NUMBERS
@@ -22,10 +22,11 @@ from aicf_mlir.ir.interfaces import DifferentiableInterface
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 
-__all__ = ["ScanOp", "running_sum"]
+__all__ = ["ScanOp", "running_sum", "sums_at_extremes"]
 
 PLACES = ("argmax", "argmin")
-KINDS = ("sum", "prod", "logaddexp", "linear", *PLACES)
+FACTORED = ("linear", "segment_sum")
+KINDS = ("sum", "prod", "logaddexp", *FACTORED, *PLACES)
 
 
 @irdl_op_definition
@@ -33,7 +34,8 @@ class ScanOp(ValueOp, DifferentiableInterface):
     """Each element of x joined with those up to it along `dim`; with `reverse` with those from it on.
 
     `kind` says how: the sum, the product, the log of the sum of exponentials (logaddexp), the place of the last extreme (argmax,
-    argmin; a NaN is one), or the recurrence y = factor · y + x (linear), where y begins as 0.
+    argmin; a NaN is one), the recurrence y = factor · y + x (linear), where y begins as 0, or the sum since the last element
+    whose factor is 0, that element included (segment_sum).
     """
 
     name = "nn.scan"
@@ -59,10 +61,10 @@ class ScanOp(ValueOp, DifferentiableInterface):
         kind = self.kind.data
         if kind not in KINDS:
             raise VerifyException(f"expected a kind of {', '.join(KINDS)}, got {kind!r}")
-        expect_element("x", self.x, FLOATS if kind in ("logaddexp", "linear") else NUMBERS)
+        expect_element("x", self.x, FLOATS if kind in ("logaddexp", *FACTORED) else NUMBERS)
         expect_dim(self.x, self.dim.value.data)
-        if (self.factor is not None) != (kind == "linear"):
-            raise VerifyException("expected a factor for the kind linear alone")
+        if (self.factor is not None) != (kind in FACTORED):
+            raise VerifyException("expected a factor for the kinds linear and segment_sum alone")
         if self.factor is not None:
             expect_type("factor", self.factor, tensor_type(self.x))
         return TensorType(i64, shape_of(self.x)) if kind in PLACES else tensor_type(self.x)
@@ -82,6 +84,10 @@ class ScanOp(ValueOp, DifferentiableInterface):
                 total = self.back(builder, g, self.moved(builder, self.factor, -1, 0.0))
                 before = self.moved(builder, self.result, 1, 0.0)
                 return [total, builder.insert(MulOp(total, before)).result]
+            case "segment_sum":
+                assert self.factor is not None
+                total = self.back(builder, g, self.moved(builder, self.factor, -1, 0.0))
+                return [total, builder.insert(ConstantOp(0.0, tensor_type(self.factor))).result]
             case "logaddexp":
                 kept = share(builder, self.result, self.moved(builder, self.result, -1, math.inf))
                 total = self.back(builder, g, kept)
@@ -91,7 +97,7 @@ class ScanOp(ValueOp, DifferentiableInterface):
 
     def back(self, builder: Builder, g: SSAValue, factor: SSAValue | None) -> SSAValue:
         """The sums of g in the other direction, what is there multiplied by `factor` at each step."""
-        kind = "sum" if factor is None else "linear"
+        kind = "sum" if factor is None else "segment_sum" if self.kind.data == "segment_sum" else "linear"
         scan = ScanOp(g, self.dim.value.data, kind, factor=factor, reverse=not is_true(self.reverse))
         return builder.insert(scan).result
 
@@ -103,6 +109,23 @@ class ScanOp(ValueOp, DifferentiableInterface):
         low = -steps if is_true(self.reverse) else steps
         widths = [low if d == dim else 0 for d in range(len(shape))]
         return builder.insert(PadOp(x, widths, [-width for width in widths], value)).result
+
+
+def sums_at_extremes(builder: Builder, g: SSAValue, index: SSAValue, dim: int) -> SSAValue | None:
+    """The elements of g added at the places of running extremes that `index` names along `dim`; None for another index.
+
+    Such an index is the same from each extreme to the next, and the first of these elements stands where the extreme does.
+    """
+    scan = index.owner
+    if not isinstance(scan, ScanOp) or scan.kind.data not in PLACES or scan.dim.value.data != dim:
+        return None
+    zero = builder.insert(ConstantOp(0.0, with_shape(g, ()))).result
+    goes_on = builder.insert(EqOp(index, scan.moved(builder, index, -1, -1))).result
+    begins = builder.insert(NeOp(index, scan.moved(builder, index, 1, -1))).result
+    one = builder.insert(ConstantOp(1.0, with_shape(g, ()))).result
+    factor = builder.insert(WhereOp(goes_on, one, zero)).result
+    sums = ScanOp(g, dim, "segment_sum", factor=factor, reverse=not is_true(scan.reverse))
+    return builder.insert(WhereOp(begins, builder.insert(sums).result, zero)).result
 
 
 def share(builder: Builder, part: SSAValue, whole: SSAValue) -> SSAValue:

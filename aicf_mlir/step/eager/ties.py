@@ -12,7 +12,7 @@ aten: Any = torch.ops.aten
 
 
 class FirstOfEqual(TorchDispatchMode):
-    """While active, `sort`, `topk` and `kthvalue` keep the order of equal elements. Values are the same as torch's."""
+    """While active, `sort`, `topk`, `kthvalue` and medians keep the order of equal elements. Values are the same as torch's."""
 
     def __init__(self) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
@@ -44,9 +44,25 @@ def _kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> 
     return [each.contiguous() if keepdim or not x.dim() else each.squeeze(dim).clone() for each in found]
 
 
+def _median(ignores_nan: bool) -> Callable[..., Sequence[torch.Tensor]]:
+    def found(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Sequence[torch.Tensor]:
+        if not x.dim():
+            return x.clone(), x.new_zeros((), dtype=torch.int64)
+        size, nans = x.shape[dim], x.isnan().sum(dim, keepdim=True)
+        place = torch.where(nans == 0, (size - 1) // 2, size - nans)
+        if ignores_nan:
+            place = (size - nans - 1).clamp(0) // 2
+        both = [each.gather(dim, place) for each in _sort(x, dim)]
+        return both if keepdim else [each.squeeze(dim) for each in both]
+
+    return found
+
+
 RULES: Mapping[Any, Callable[..., Any]] = {
     aten.sort.default: _sort,
     aten.topk.default: _topk,
     aten.kthvalue.default: _kthvalue,
+    aten.median.dim: _median(ignores_nan=False),
+    aten.nanmedian.dim: _median(ignores_nan=True),
 }
 """The replacement of each op by a stable sort."""

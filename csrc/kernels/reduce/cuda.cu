@@ -1,5 +1,7 @@
 // reduce_sum: fixed order, no atomics. A sum that one block cannot carry is divided into parts (split.h),
 // and a second kernel adds the parts.
+#include <type_traits>
+
 #include "kernels/common/numeric.cuh"
 #include "kernels/common/reduce.cuh"
 #include "kernels/common/strided_offsets.cuh"
@@ -31,6 +33,15 @@ struct Destination {
       y[result] = narrow<T>(sum / static_cast<Compute<T>>(s.divisor));
     }
   }
+  // Neighbouring results, of the only part.
+  template <int W>
+  __device__ __forceinline__ void write(const SumArguments& s, int64_t result,
+                                        const Compute<T> (&sums)[W]) const {
+    Vec<T, W> all;
+#pragma unroll
+    for (int w = 0; w < W; ++w) all.at[w] = narrow<T>(sums[w] / static_cast<Compute<T>>(s.divisor));
+    *reinterpret_cast<Vec<T, W>*>(y + result) = all;
+  }
 };
 
 // Rows: THREADS neighbours add the terms of one result. blockIdx.y is the part.
@@ -55,15 +66,15 @@ __global__ void sum_rows_kernel(Destination<T> to, const T* x, const __grid_cons
   if (threadIdx.x % THREADS == 0) to.write(s, blockIdx.y, result, sum);
 }
 
-// Columns: a thread adds every kColumnLanes-th term of W neighbouring results. blockIdx.y is the part. W > 1
-// needs the neighbours of each term to lie in one place of 16 bytes.
-template <class T, class Integer, int W>
+// Columns: a thread adds every kLanes-th term of W neighbouring results, or all of them. blockIdx.y is the
+// part. W > 1 needs the neighbours of each term to lie in one place of 16 bytes.
+template <class T, class Integer, int W, int kLanes>
 __global__ void sum_columns_kernel(Destination<T> to, const T* x, const __grid_constant__ SumArguments s) {
   dependency_wait();
   using Sum = Compute<T>;
-  __shared__ Sum of_lanes[kColumnLanes][kColumnThreads * W];
-  const int thread = threadIdx.x % kColumnThreads, lane = threadIdx.x / kColumnThreads;
-  const int64_t block = static_cast<int64_t>(blockIdx.x) * kColumnThreads * W, result = block + thread * W;
+  constexpr int kThreads = kSumThreads / kLanes;
+  const int thread = threadIdx.x % kThreads, lane = threadIdx.x / kThreads;
+  const int64_t block = static_cast<int64_t>(blockIdx.x) * kThreads * W, result = block + thread * W;
   Sum sums[W] = {};
   if (result < s.results) {
     int64_t base[1];
@@ -72,7 +83,7 @@ __global__ void sum_columns_kernel(Destination<T> to, const T* x, const __grid_c
     const int64_t end = first + s.split.length < s.terms ? first + s.split.length : s.terms;
     const auto add = [&](auto offset_of) {
 #pragma unroll 8
-      for (int64_t term = first + lane; term < end; term += kColumnLanes) {
+      for (int64_t term = first + lane; term < end; term += kLanes) {
         const auto read = *reinterpret_cast<const Vec<T, W>*>(x + base[0] + offset_of(term));
 #pragma unroll
         for (int w = 0; w < W; ++w) sums[w] += widen(read.at[w]);
@@ -88,21 +99,26 @@ __global__ void sum_columns_kernel(Destination<T> to, const T* x, const __grid_c
       });
     }
   }
+  if constexpr (kLanes == 1) {
+    if (result < s.results) to.write(s, result, sums);
+  } else {
+    __shared__ Sum of_lanes[kLanes][kThreads * W];
 #pragma unroll
-  for (int w = 0; w < W; ++w) of_lanes[lane][thread * W + w] = sums[w];
-  __syncthreads();
-  const int column = threadIdx.x;
-  if (column >= kColumnThreads * W || block + column >= s.results) return;
-  Sum sum = of_lanes[0][column];
+    for (int w = 0; w < W; ++w) of_lanes[lane][thread * W + w] = sums[w];
+    __syncthreads();
+    const int column = threadIdx.x;
+    if (column >= kThreads * W || block + column >= s.results) return;
+    Sum sum = of_lanes[0][column];
 #pragma unroll
-  for (int other = 1; other < kColumnLanes; ++other) sum += of_lanes[other][column];
-  to.write(s, blockIdx.y, block + column, sum);
+    for (int other = 1; other < kLanes; ++other) sum += of_lanes[other][column];
+    to.write(s, blockIdx.y, block + column, sum);
+  }
 }
 
 // Whether the results that 16 bytes hold are neighbours for each term, at multiples of 16 bytes.
 template <class T>
-bool columns_are_aligned(const OpDesc& op, const SumAxes& axes) {
-  return reinterpret_cast<uintptr_t>(op.inputs[0].ptr<const T>()) % 16 == 0 &&
+bool columns_are_aligned(const T* x, const T* y, const SumAxes& axes) {
+  return (reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(y)) % 16 == 0 &&
          axes.kept[axes.kept_count - 1].size % kWidest<T> == 0;
 }
 
@@ -126,6 +142,9 @@ StridedShape<1> strided(const Axis* axes, int count) {
   return shape;
 }
 
+template <int value>
+using Int = std::integral_constant<int, value>;
+
 template <class T, class Integer>
 Status run(const OpDesc& op, const LaunchContext& ctx, const SumAxes& axes, const SumArguments& s) {
   const T* x = op.inputs[0].ptr<const T>();
@@ -135,12 +154,17 @@ Status run(const OpDesc& op, const LaunchContext& ctx, const SumAxes& axes, cons
   const auto grid = [&](int64_t per_block) {
     return dim3(static_cast<unsigned>(ceil_div(s.results, per_block)), static_cast<unsigned>(s.split.parts));
   };
+  const auto columns = [&](auto width, auto lanes) {
+    constexpr int kWidth = decltype(width)::value, kLanes = decltype(lanes)::value;
+    return launch(ctx, grid(kSumThreads / kLanes * kWidth), kSumThreads, 0,
+                  sum_columns_kernel<T, Integer, kWidth, kLanes>, to, x, s);
+  };
+  const auto of_width = [&](auto width) {
+    const bool few = s.terms <= kFewTerms && s.split.parts == 1;
+    return few ? columns(width, Int<1>{}) : columns(width, Int<kColumnLanes>{});
+  };
   if (!axes.inner_summed) {
-    constexpr int kWide = kWidest<T>;
-    AICF_TRY(columns_are_aligned<T>(op, axes) ? launch(ctx, grid(kColumnThreads * kWide), kSumThreads, 0,
-                                                       sum_columns_kernel<T, Integer, kWide>, to, x, s)
-                                              : launch(ctx, grid(kColumnThreads), kSumThreads, 0,
-                                                       sum_columns_kernel<T, Integer, 1>, to, x, s));
+    AICF_TRY(columns_are_aligned(x, y, axes) ? of_width(Int<kWidest<T>>{}) : of_width(Int<1>{}));
   } else if (s.terms <= kLongestWarpRow) {
     AICF_TRY(
         launch(ctx, grid(kSumThreads / kWarp), kSumThreads, 0, sum_rows_kernel<T, Integer, kWarp>, to, x, s));

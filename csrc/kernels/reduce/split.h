@@ -8,10 +8,12 @@ namespace aicf {
 // Rows (the fastest axis is summed): a warp, or a block for long ones, adds the terms of one result. Columns:
 // a thread has the neighbouring results that 16 bytes hold, or one where they may not be read at once;
 // kColumnThreads neighbours read 128 bytes of a row, and kColumnLanes threads share the terms of a result.
-// The order of a sum is the same in both cases.
+// The order of a sum is the same in both cases. Where a result has no more than kFewTerms, one thread adds
+// them all: the others would have none, or a few.
 constexpr int kSumThreads = 256;
 constexpr int kColumnThreads = 8;
 constexpr int kColumnLanes = kSumThreads / kColumnThreads;
+constexpr int64_t kFewTerms = kColumnLanes / 4;
 
 inline Split sum_split(const SumAxes& axes, DType dtype) {
   if (!axes.inner_summed) {

@@ -6,11 +6,13 @@
 
 namespace aicf {
 
-enum class Scans : int64_t { Sum, Prod, LogAddExp, Linear, ArgMax, ArgMin };
+enum class Scans : int64_t { Sum, Prod, LogAddExp, Linear, SegmentSum, ArgMax, ArgMin };
 inline Names names_of(Scans) {
-  static const std::vector<const char*> names = {"sum", "prod", "logaddexp", "linear", "argmax", "argmin"};
+  static const std::vector<const char*> names = {"sum",         "prod",   "logaddexp", "linear",
+                                                 "segment_sum", "argmax", "argmin"};
   return names;
 }
+inline bool takes_factor(Scans kind) { return kind == Scans::Linear || kind == Scans::SegmentSum; }
 inline bool gives_places(Scans kind) { return kind == Scans::ArgMax || kind == Scans::ArgMin; }
 
 constexpr Attr<Scans> kKind{"kind", std::nullopt};
@@ -23,7 +25,7 @@ struct Scan {
   Scans kind;
   bool reverse;
   int64_t outer, n, inner;
-  const void *x, *factor;  // factor: of a linear scan
+  const void *x, *factor;  // factor: where takes_factor
   void* y;
 };
 

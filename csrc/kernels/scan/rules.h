@@ -75,6 +75,16 @@ struct LinearScan {
   static constexpr V kLargest = std::numeric_limits<V>::max();
 };
 
+// The sum since the last element whose factor is 0; what is in front of that one is not multiplied by it.
+template <class V>
+struct SegmentSumScan : LinearScan<V> {
+  using State = typename LinearScan<V>::State;
+  AICF_HD static State joined(State before, State behind) {
+    if (behind.factor == 0) return behind;
+    return {before.factor == 0 ? V(0) : V(1), before.sum + behind.sum};
+  }
+};
+
 // The place of the last element that no element up to it exceeds; a NaN exceeds all.
 template <class V, bool largest>
 struct PlaceScan {
@@ -115,6 +125,9 @@ Status with_rule(Scans kind, F&& f) {
       break;
     case Scans::Linear:
       if constexpr (std::is_floating_point_v<V>) return f(RuleTag<LinearScan<V>>{});
+      break;
+    case Scans::SegmentSum:
+      if constexpr (std::is_floating_point_v<V>) return f(RuleTag<SegmentSumScan<V>>{});
   }
   return Status::invalid("no scan of these elements");
 }

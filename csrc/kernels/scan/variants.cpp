@@ -12,10 +12,10 @@ Status check_scan(const OpDesc& op) {
   const Scans kind = op.attrs.get(kKind);
   const int64_t dim = op.attrs.get(kDim);
   if (dim < 0 || dim >= x.rank) return refuse(op, "dim: expected a dimension of ", x.str(), ", got ", dim);
-  if (kind == Scans::LogAddExp || kind == Scans::Linear) AICF_TRY(expect_float(op, "x", x));
+  if (kind == Scans::LogAddExp || takes_factor(kind)) AICF_TRY(expect_float(op, "x", x));
   if (x.dtype == DType::I1) return refuse(op, "x: expected numbers, got ", x.str());
-  if (op.has_in("factor") != (kind == Scans::Linear))
-    return refuse(op, "factor: expected one tensor beside kind linear, and none beside others");
+  if (op.has_in("factor") != takes_factor(kind))
+    return refuse(op, "factor: expected one tensor beside kinds linear and segment_sum, and none beside others");
   if (op.has_in("factor")) AICF_TRY(expect_tensor(op, "factor", op.in("factor"), x));
   TensorDesc y = x;
   if (gives_places(kind)) y.dtype = DType::I64;
@@ -42,8 +42,8 @@ static const Family family([](KernelRegistry& registry) {
       51,
       "Scan",
       "scan",
-      "x joined with all in front of it along dim: sums, products, log-sums, places of extremes, or "
-      "factor y + x",
+      "x joined with all in front of it along dim: sums, products, log-sums, places of extremes, "
+      "factor y + x, or sums since a factor was 0",
       {{"x"}, maybe("factor")},
       {{"y"}},
       {required(kDim), required(kKind), optional(kReverse)},

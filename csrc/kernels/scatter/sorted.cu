@@ -2,7 +2,9 @@
 // number and not with its square; then each element of a row is reduced by one thread in the order of the
 // sources. A row with many has its sources in several chunks of the sorted ones: their results are reduced in
 // their order, in one more launch. No atomics, the same bits each time.
-#include "kernels/scatter/copy.cuh"
+#include "kernels/common/launch.cuh"
+#include "kernels/common/numeric.cuh"
+#include "kernels/copy/launch.h"
 #include "kernels/scatter/reductions.h"
 #include "kernels/scatter/sorted.h"
 #include "kernels/sort/radix.cuh"
@@ -64,57 +66,54 @@ __device__ __forceinline__ int load_chunk(Chunk& chunk, const Sorted& s, int64_t
   return rows;
 }
 
-// y holds x already. A block reduces the rows of one chunk after the other, W columns a thread and `lanes`
-// threads a row.
+// y holds x already. A block reduces the rows of one chunk, W columns a thread and `lanes` threads a row;
+// the blocks of a chunk share its columns.
 template <class T, int W, class Reduction>
 __global__ void __launch_bounds__(kChunk)
     reduce_chunks_kernel(T* y, const T* src, bool include_self, const __grid_constant__ Sorted s, int lanes,
-                         Compute<T>* partials, const int64_t* predicate) {
+                         unsigned parts, Compute<T>* partials, const int64_t* predicate) {
   dependency_wait();
   if (skipped(predicate)) return;
   __shared__ Chunk chunk;
-  for (int64_t number = blockIdx.x; number * kChunk < s.n; number += gridDim.x) {
-    const int64_t first = number * kChunk;
-    const int rows = load_chunk(chunk, s, first);
-    for (int at = static_cast<int>(threadIdx.x) / lanes; at < rows; at += kChunk / lanes) {
-      const int begin = chunk.begins[at], end = chunk.begins[at + 1];
-      const uint32_t row = chunk.keys[begin];
-      const bool begins = begin != 0 || s.begins(first);
-      const bool goes_on = end == kChunk && s.has(first + kChunk, row);
-      for (int64_t column = threadIdx.x % lanes * W; column < s.columns; column += lanes * W) {
-        T* const to = y + row * s.columns + column;
-        Compute<T> sum[W];
-        Vec<T, W> was{};
-        if (begins && include_self) was = *reinterpret_cast<const Vec<T, W>*>(to);
+  const int64_t number = blockIdx.x / parts, first = number * kChunk;
+  const int64_t column = (static_cast<int64_t>(blockIdx.x % parts) * lanes + threadIdx.x % lanes) * W;
+  const int rows = load_chunk(chunk, s, first);
+  if (column >= s.columns) return;
+  for (int at = static_cast<int>(threadIdx.x) / lanes; at < rows; at += kChunk / lanes) {
+    const int begin = chunk.begins[at], end = chunk.begins[at + 1];
+    const uint32_t row = chunk.keys[begin];
+    const bool begins = begin != 0 || s.begins(first);
+    const bool goes_on = end == kChunk && s.has(first + kChunk, row);
+    T* const to = y + row * s.columns + column;
+    Compute<T> sum[W];
+    Vec<T, W> was{};
+    if (begins && include_self) was = *reinterpret_cast<const Vec<T, W>*>(to);
 #pragma unroll
-        for (int w = 0; w < W; ++w) sum[w] = begins && include_self ? widen(was.at[w]) : Reduction::kNone;
-        for (int p = begin; p < end; p += kAhead) {
-          Vec<T, W> terms[kAhead];
+    for (int w = 0; w < W; ++w) sum[w] = begins && include_self ? widen(was.at[w]) : Reduction::kNone;
+    for (int p = begin; p < end; p += kAhead) {
+      Vec<T, W> terms[kAhead];
 #pragma unroll
-          for (int j = 0; j < kAhead; ++j)
-            if (p + j < end)
-              terms[j] = *reinterpret_cast<const Vec<T, W>*>(
-                  src + static_cast<int64_t>(chunk.places[p + j]) * s.src_step + column);
+      for (int j = 0; j < kAhead; ++j)
+        if (p + j < end)
+          terms[j] = *reinterpret_cast<const Vec<T, W>*>(
+              src + static_cast<int64_t>(chunk.places[p + j]) * s.src_step + column);
 #pragma unroll
-          for (int j = 0; j < kAhead; ++j) {
-            if (p + j >= end) continue;
+      for (int j = 0; j < kAhead; ++j) {
+        if (p + j >= end) continue;
 #pragma unroll
-            for (int w = 0; w < W; ++w) sum[w] = Reduction::of(sum[w], widen(terms[j].at[w]));
-          }
-        }
-        if (begins && !goes_on) {
-          Vec<T, W> given;
-#pragma unroll
-          for (int w = 0; w < W; ++w) given.at[w] = narrow<T>(sum[w]);
-          *reinterpret_cast<Vec<T, W>*>(to) = given;
-        } else {
-          Compute<T>* const part = partials + (number * 2 + begins) * s.columns + column;
-#pragma unroll
-          for (int w = 0; w < W; ++w) part[w] = sum[w];
-        }
+        for (int w = 0; w < W; ++w) sum[w] = Reduction::of(sum[w], widen(terms[j].at[w]));
       }
     }
-    __syncthreads();  // the chunk has been read
+    if (begins && !goes_on) {
+      Vec<T, W> given;
+#pragma unroll
+      for (int w = 0; w < W; ++w) given.at[w] = narrow<T>(sum[w]);
+      *reinterpret_cast<Vec<T, W>*>(to) = given;
+    } else {
+      Compute<T>* const part = partials + (number * 2 + begins) * s.columns + column;
+#pragma unroll
+      for (int w = 0; w < W; ++w) part[w] = sum[w];
+    }
   }
 }
 
@@ -126,16 +125,27 @@ int columns_at_once(const Scatter& s) {
                                                                                                 : 1;
 }
 
+// Threads of a row: for each W columns one, if few chunks leave no processor idle; neighbours have at least
+// 128 bytes of a row.
+int lanes_of(int64_t columns, int width, int64_t chunks) {
+  constexpr int kFewest = 8;
+  constexpr int64_t kBlocks = 4 * 132;
+  int lanes = 1;
+  while (lanes < kChunk && lanes * width < columns) lanes *= 2;
+  while (lanes > kFewest && chunks * ceil_div<int64_t>(columns, lanes * width) < kBlocks) lanes /= 2;
+  return lanes;
+}
+
 template <class T, class Reduction>
 Status reduce_chunks(const Scatter& s, const Sorted& sorted, Compute<T>* partials, const LaunchContext& ctx) {
   const int width = columns_at_once<T>(s);
-  int lanes = 1;
-  while (lanes < kChunk && lanes * width < s.columns) lanes *= 2;
-  const auto blocks = static_cast<unsigned>(sum_chunks(s.sources));
+  const int64_t chunks = sum_chunks(s.sources);
+  const int lanes = lanes_of(s.columns, width, chunks);
+  const auto parts = static_cast<unsigned>(ceil_div<int64_t>(s.columns, lanes * width));
   auto* const kernel =
       width == 1 ? reduce_chunks_kernel<T, 1, Reduction> : reduce_chunks_kernel<T, kWidest<T>, Reduction>;
-  return launch(ctx, blocks, static_cast<unsigned>(kChunk), 0, kernel, static_cast<T*>(s.y),
-                static_cast<const T*>(s.src), s.include_self, sorted, lanes, partials, ctx.predicate);
+  return launch(ctx, static_cast<unsigned>(chunks) * parts, kChunk, 0, kernel, static_cast<T*>(s.y),
+                static_cast<const T*>(s.src), s.include_self, sorted, lanes, parts, partials, ctx.predicate);
 }
 
 // Of a row that begins in a chunk and goes on behind it: the results of all its chunks.
@@ -170,6 +180,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// y = x, unless they are the same memory.
+Status copied(const Scatter& s, const LaunchContext& ctx) {
+  if (s.x == s.y) return Status::ok();
+  Move move{s.dtype, s.dtype, s.x, s.y, s.rows * s.columns, {}};
+  move.shape.append(move.count, {1, 1});
+  return move_cuda(move, ctx);
+}
+
 Status sort(const SortRows& s, void* workspace, const LaunchContext& ctx) {
   WorkspaceParts parts(workspace);
   const SortMemory<uint32_t> memory(parts, 1, s.sources);
@@ -190,7 +208,7 @@ Status scatter_sorted(const Scatter& s, const LaunchContext& ctx) {
   return with_float_type(s.dtype, [&](auto tag) -> Status {
     using T = typename decltype(tag)::type;
     T* y = static_cast<T*>(s.y);
-    AICF_TRY(copy(y, static_cast<const T*>(s.x), s.rows * s.columns, ctx));
+    AICF_TRY(copied(s, ctx));
     if (s.sources == 0) return Status::ok();
     const SortedMemory memory(ctx.workspace, s);
     Sorted sorted{static_cast<const int32_t*>(s.index.data),

@@ -48,11 +48,6 @@ CASES: dict[str, tuple[tuple[int, ...], Function, Function]] = {
     ),
     "aten.hypot": (MATRIX, lambda x: torch.hypot(x, OTHER), lambda x: (x * x + OTHER * OTHER).sqrt()),
     "aten.ldexp": (MATRIX, lambda x: torch.ldexp(x, EXPONENTS), lambda x: x * 2.0**EXPONENTS),
-    "aten.median": (
-        MATRIX,
-        lambda x: x.median(),
-        lambda x: x.flatten().kthvalue((x.numel() + 1) // 2).values,
-    ),
     "aten.pdist": (
         MATRIX,
         F.pdist,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -120,6 +121,11 @@ CASES: dict[str, Function] = {
     "topk": lambda x, b: x.topk(3)[0],
     "topk smallest": lambda x, b: x.topk(2, 0, largest=False)[0],
     "kth": lambda x, b: x.kthvalue(3, 1).values,
+    "median": lambda x, b: x.median(0)[0],
+    "median of all": lambda x, b: x.median()[None] * x,
+    "median beside nan": lambda x, b: (
+        torch.where(x > 0.5, math.nan, x).nanmedian(1, True).values.nan_to_num()
+    ),
     "after pointwise": lambda x, b: (x * 2.0).exp()[b["row"]].relu().cumsum(0).flip(0) + 1.0,
     "eye": lambda x, b: torch.eye(5) @ x,
     "cdist": lambda x, b: torch.cdist(x, b["part"]),

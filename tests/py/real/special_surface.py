@@ -68,7 +68,10 @@ def values_of(op: Callable[..., Any]) -> Callable[..., torch.Tensor]:
 
 IN_PART: Mapping[str, Callable[..., Any]] = {
     "linalg.cholesky_ex": of_finished,
-    **{name: values_of(getattr(torch, name)) for name in ("kthvalue", "msort", "sort", "topk")},
+    **{
+        name: values_of(getattr(torch, name))
+        for name in ("kthvalue", "median", "msort", "nanmedian", "sort", "topk")
+    },
 }
 """What is judged of ops of which torch leaves a part open."""
 

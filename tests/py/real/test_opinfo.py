@@ -25,7 +25,16 @@ SOME = 90
 UNDEFINED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 """Results that nobody promises."""
 
-IN_FLOAT32 = ("msort", "sort", "topk", "kthvalue", "argsort", "nn.functional.hardsigmoid")
+IN_FLOAT32 = (
+    "msort",
+    "sort",
+    "topk",
+    "kthvalue",
+    "median",
+    "nanmedian",
+    "argsort",
+    "nn.functional.hardsigmoid",
+)
 """Equal numbers, of which bfloat16 makes more, may stand in any order; torch's 1/6 has the digits of a float32."""
 
 MENDED = (

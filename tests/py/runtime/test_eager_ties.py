@@ -22,6 +22,8 @@ ORDERS: dict[str, Callable[[Tensor], Any]] = {
     "topk in any order": lambda y: torch.topk(y, 3, sorted=False),
     "kthvalue": lambda y: torch.kthvalue(y, 5),
     "kthvalue of columns": lambda y: torch.kthvalue(y, 2, dim=0, keepdim=True),
+    "median": lambda y: torch.median(y, 1),
+    "nanmedian of columns": lambda y: torch.nanmedian(y, 0, keepdim=True),
 }
 
 

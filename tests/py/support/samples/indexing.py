@@ -278,6 +278,10 @@ def walks() -> Iterator[Sample]:
         yield Sample(f"integers {turned}", ("3x9xi64",), by_order, of_torch, {0: classes(4)}, smooth=False)
 
 
+def small_whole(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.integers(-1, 3, shape).astype(np.float64)
+
+
 def scans() -> Iterator[Sample]:
     """Long rows: what is joined with what is in front of it, and orders."""
     for (shape, dim), turned in product((("40", 0), ("3x50", 1), ("50x3", 0), ("2x4x3", 1)), (False, True)):
@@ -305,6 +309,19 @@ def scans() -> Iterator[Sample]:
             return torch.stack(found[:0:-1] if turned else found[1:], dim)
 
         yield Sample(f"linear {shape} {turned}", tensors(shape, shape), recurrence, recurred, {1: unit})
+
+        def segments(x: Any, factor: Any, dim: int = dim, turned: bool = turned) -> Operation:
+            return nn.ScanOp(x, dim, "segment_sum", factor=factor, reverse=turned)
+
+        def segment_sums(x: Any, factor: Any, dim: int = dim, turned: bool = turned) -> Any:
+            found = [torch.zeros_like(x.select(dim, 0))]
+            for i in sorted(range(x.shape[dim]), reverse=turned):
+                goes_on = factor.select(dim, i) != 0
+                found.append(torch.where(goes_on, found[-1], 0) + x.select(dim, i))
+            return torch.stack(found[:0:-1] if turned else found[1:], dim)
+
+        name = f"segments {shape} {turned}"
+        yield Sample(name, tensors(shape, shape), segments, segment_sums, {1: small_whole})
     for kind, of, fill in product(("argmax", "argmin"), (torch.cummax,), (special, special_slowly)):
         of = torch.cummin if kind == "argmin" else of
 

@@ -200,8 +200,8 @@ def begin(locks: Sequence[Any], count: Any, threads: int) -> None:
         count.value += 1
     _LOCK = locks[place]
     if len(locks) > 1:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible[place] if len(visible) > place else str(place)
+        visible = [number for number in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if number]
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[place] if visible else str(place)
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False

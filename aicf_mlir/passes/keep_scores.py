@@ -1,4 +1,6 @@
-"""Attention on a CPU: where computing its scores again costs more than keeping them, products and a softmax keep them."""
+"""Attention without tensor cores: where computing its scores again costs more than keeping them, products and a softmax keep
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,17 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects.nn.attention import AttentionBase, AttentionGradBase
 from aicf_mlir.dialects.nn.composed_attention import Composed
+from aicf_mlir.ir.body import BITS
+from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.properties import is_true
+from aicf_mlir.ir.tensor_op import element_type
 
 SHORTEST = 128
 """The number of causal keys from which on the CPU gains by the keys that it skips."""
 MOST_SCORES = 1 << 22
 """Scores that the CPU keeps for the gradient."""
+ON_GPU = range(1 << 21, (1 << 25) + 1)
+"""Scores of f32 or f64 that a GPU keeps; with fewer the launches take longer, and more are too much memory."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +51,17 @@ class KeepScoresPass(ModulePass):
 
 
 def keeps_scores(op: AttentionBase, target: str) -> bool:
-    """True if a CPU gains: of few causal keys, or of all, unless there are very many scores; and always with dropout.
+    """True if a CPU gains: of few causal keys, or of all, unless there are very many scores; and always with dropout. A GPU
+    gains without tensor cores, where the kernels of attention are half as fast as products.
 
     Generated code draws many weights at once, the kernels of attention draw one after the other.
     """
-    if target != "cpu":
-        return False
-    if op.dropped is not None:
-        return True
     *rows, keys = op.scores_shape
+    count = math.prod(rows) * keys
+    if target != "cpu":
+        return op.dropped is None and BITS[element_name(element_type(op.query))] >= 32 and count in ON_GPU
     skips = is_true(op.causal) and keys >= SHORTEST
-    return not skips and math.prod(rows) * keys <= MOST_SCORES
+    return op.dropped is not None or (not skips and count <= MOST_SCORES)
 
 
 def is_gradient(op: Operation, attention: AttentionBase) -> bool:

@@ -36,6 +36,10 @@ MEMORY = 8
 """The bytes of a point from which on memory limits a map; below, arithmetic wants as many threads as possible."""
 
 
+SECTOR = 32
+"""Bytes of memory that are read at once, at least."""
+
+
 @dataclass(frozen=True)
 class MapSchedule:
     """The division of a map."""
@@ -80,7 +84,31 @@ def schedule(kernel: Kernel) -> MapSchedule:
         vectors //= 2
     moved = sum(size_of(tensors(kernel)[number].element) for number in varying(kernel, axes))
     waits = vectors > 1 and moved >= MEMORY
-    return MapSchedule(tuple(axes), wide, vectors, resident=RESIDENT // THREADS if waits else 0)
+    walked = across(kernel, axes, wide)
+    return MapSchedule(tuple(walked), wide, vectors, resident=RESIDENT // THREADS if waits else 0)
+
+
+def across(kernel: Kernel, axes: list[Axis], wide: int) -> list[Axis]:
+    """The axes for an operand that lies across, whose neighbours are along an axis that is not the last: as many of them as
+    fill a sector come to neighbouring threads, which then take the next vector of the last axis.
+    """
+    if len(axes) < 2 or kernel.body.dims or axes[-1].size % wide:
+        return axes
+    *outer, last = axes
+    for number in varying(kernel, axes)[: len(kernel.operands)]:
+        side = next((axis for axis in outer if axis.strides[number] == 1), None)
+        count = SECTOR // size_of(tensors(kernel)[number].element)
+        if side is None or last.strides[number] in (0, 1) or side.size % count:
+            continue
+        at = outer.index(side)
+        outer[at] = parted(side, side.size // count, count)
+        return [*outer, parted(last, last.size // wide, wide), parted(side, count, 1), parted(last, wide, 1)]
+    return axes
+
+
+def parted(axis: Axis, size: int, step: int) -> Axis:
+    """`size` points of an axis, `step` apart."""
+    return Axis(axis.dims, size, tuple(stride * step for stride in axis.strides))
 
 
 def code(kernel: Kernel, plan: MapSchedule | None = None) -> Code:

@@ -55,6 +55,8 @@ class RowWriter:
         ]
         self.span = ("lane", f"{plan.vectors}u")
         self.first_row = ""
+        self.writer = "lane == 0"
+        """The condition of the thread that writes what a row has once."""
         self.strips: set[int] = set()
         """Those that a walk has filled."""
         self.live = (plan.lanes < WARP or plan.side > 1) and plan.count % plan.rows_per_block != 0
@@ -264,7 +266,7 @@ class RowWriter:
         if not numbers:
             return
         self.scope.need(kernel.body.results[n] for n in numbers)
-        with text.block(f"if (lane == 0{' && live' if self.live else ''})"):
+        with text.block(f"if ({self.writer}{' && live' if self.live else ''})"):
             for n in numbers:
                 value = self.scope[kernel.body.results[n]]
                 base = self.bases[len(kernel.operands) + n]

@@ -1,14 +1,14 @@
-"""A rowwise kernel of few long rows: blocks share a row and pass partial results on; a warp adds those of its row.
+"""A rowwise kernel of few long rows: blocks share a row, with a launch for each walk over it.
 
-A row is split only if all reductions are of one level and no result of the domain's shape follows one: such results are written
-on the way. The number of blocks follows from the shapes.
+Each launch combines the partial results of those in front of it, and leaves partial results of its own or writes elements.
+Where nothing is left but results of a row, a warp combines them. The number of blocks follows from the shapes.
 """
 
 from __future__ import annotations
 
 from aicf_mlir.codegen.cuda.access import Coordinates, signature
 from aicf_mlir.codegen.cuda.columns import places, reductions
-from aicf_mlir.codegen.cuda.passes import Walk
+from aicf_mlir.codegen.cuda.passes import Walk, plan_passes
 from aicf_mlir.codegen.cuda.row_schedules import THREADS, WARP, RowSchedule
 from aicf_mlir.codegen.cuda.row_schedules import schedule as whole_rows
 from aicf_mlir.codegen.cuda.rows import RowWriter
@@ -26,10 +26,18 @@ SHARED_BY = 512
 
 
 def parts(kernel: Kernel, plan: RowSchedule) -> int:
-    """Blocks that share a row; 1 where the rows are not split."""
+    """Blocks that share a row; 1 where the rows are not split.
+
+    A row with more than one walk is not split if one block holds it, or if a result of a row takes the place of what other
+    blocks read.
+    """
     stages = kernel.body.stages
-    behind = any(kernel.is_whole(n) and stages[value] for n, value in enumerate(kernel.body.results))
-    if behind or max(stages, default=0) != 1 or not plan.count:
+    walks = max(stages, default=0) + any(
+        kernel.is_whole(n) and stages[value] > 0 for n, value in enumerate(kernel.body.results)
+    )
+    if max(stages, default=0) == 0 or not plan.count:
+        return 1
+    if walks > 1 and (plan.chunks or any(not kernel.is_whole(result) for result, _ in kernel.in_place)):
         return 1
     found = min(BLOCKS // plan.count, plan.vectors // (SHARED_BY * LEAST_VECTORS))
     return found if found >= LEAST_BLOCKS else 1
@@ -43,32 +51,55 @@ def workspace(kernel: Kernel) -> int:
 
 
 def code(kernel: Kernel, plan: RowSchedule) -> Code:
-    """The text and its two launches."""
-    count = parts(kernel, plan)
-    text = Text()
-    first, second = f"{kernel.id}_parts", f"{kernel.id}_rows"
-    split = plan.walked(SHARED_BY)
-    with text.block(signature(kernel, first, split.threads)):
-        PartWriter(kernel, split, text, count).write()
-    warps = plan.walked(WARP)
-    with text.block(signature(kernel, second, warps.threads)):
-        SumWriter(kernel, warps, text, count).write()
-    return Code(
-        str(text),
-        (
-            Phase(first, plan.count * count, threads=split.threads),
-            Phase(second, -(-plan.count // warps.rows_per_block), threads=THREADS),
-        ),
-        workspace(kernel),
-    )
+    """The text and its launches."""
+    count, text = parts(kernel, plan), Text()
+    phases: list[Phase] = []
+    split, warps = plan.walked(SHARED_BY), plan.walked(WARP)
+    walks = plan_passes(kernel, hold=False).passes
+    for number, walk in enumerate(walks):
+        name = f"{kernel.id}_walk{number}"
+        if walk.reductions or walk.written:
+            with text.block(signature(kernel, name, split.threads)):
+                PartWriter(kernel, split, text, count, number).write()
+            phases.append(Phase(name, plan.count * count, threads=split.threads))
+            continue
+        with text.block(signature(kernel, name, warps.threads)):
+            SumWriter(kernel, warps, text, count).write()
+        phases.append(Phase(name, -(-plan.count // warps.rows_per_block), threads=THREADS))
+    return Code(str(text), tuple(phases), workspace(kernel))
 
 
-class PartWriter(RowWriter):
-    """The first phase: a block has a part of a row."""
+class SumWriter(RowWriter):
+    """The last launch where no elements are left to write: a warp combines what there is of a row."""
 
     def __init__(self, kernel: Kernel, plan: RowSchedule, text: Text, count: int):
         super().__init__(kernel, plan, text)
         self.count = count
+        found = reductions(kernel)
+        self.starts = dict(zip(found, places(kernel, count * plan.count)[0], strict=True))
+
+    def _partial(self, value: int, part: str) -> str:
+        """The result of a reduction in one part of the row."""
+        kind = reduction(self.kernel, value).type
+        return f"partial<{kind}>(workspace, {self.starts[value]}ll)[row * {self.count}u + {part}]"
+
+    def _pass(self, number: int, item: Walk) -> None:
+        for value in item.reductions:
+            of = reduction(self.kernel, value)
+            self.text.add(f"{of.type} s{value} = {of.identity};")
+            lanes = f"unsigned other = lane; other < {self.count}u; other += {self.plan.lanes}u"
+            with self.text.block(f"for ({lanes})"):
+                self.text.add(f"s{value} = {of.combine}{{}}(s{value}, {self._partial(value, 'other')});")
+        self._combine(item.reductions)
+
+
+class PartWriter(SumWriter):
+    """One launch: a block has a part of a row, over which it walks as `walk` says."""
+
+    def __init__(self, kernel: Kernel, plan: RowSchedule, text: Text, count: int, walk: int):
+        super().__init__(kernel, plan, text, count)
+        self.walk = walk
+        self.writer = "lane == 0 && part == 0"
 
     def _row(self) -> Coordinates:
         each = -(-self.plan.vectors // self.count)
@@ -80,32 +111,17 @@ class PartWriter(RowWriter):
         self.first_row = f"blockIdx.x / {self.count}u"
         return super()._row()
 
-    def _row_results(self, stage: int) -> None:
-        if stage == 0:
-            return
-        starts, _ = places(self.kernel, self.count * self.plan.count)
-        with self.text.block("if (lane == 0)"):
-            for start, value in zip(starts, reductions(self.kernel), strict=True):
-                of = reduction(self.kernel, value)
-                self.text.add(
-                    f"partial<{of.type}>(workspace, {start}ll)[row * {self.count}u + part] = v{value};"
-                )
-
-
-class SumWriter(RowWriter):
-    """The second phase: a warp adds the parts of a row."""
-
-    def __init__(self, kernel: Kernel, plan: RowSchedule, text: Text, count: int):
-        super().__init__(kernel, plan, text)
-        self.count = count
-
     def _pass(self, number: int, item: Walk) -> None:
-        starts, _ = places(self.kernel, self.count * self.plan.count)
-        where = dict(zip(reductions(self.kernel), starts, strict=True))
-        for value in item.reductions:
-            of = reduction(self.kernel, value)
-            self.text.add(f"{of.type} s{value} = {of.identity};")
-            with self.text.block(f"for (unsigned part = lane; part < {self.count}u; part += {WARP}u)"):
-                at = f"partial<{of.type}>(workspace, {where[value]}ll)[row * {self.count}u + part]"
-                self.text.add(f"s{value} = {of.combine}{{}}(s{value}, {at});")
-        self._combine(item.reductions)
+        if number < self.walk:
+            super()._pass(number, item)
+        if number != self.walk:
+            return
+        RowWriter._pass(self, number, item)
+        if item.reductions:
+            with self.text.block("if (lane == 0)"):
+                for value in item.reductions:
+                    self.text.add(f"{self._partial(value, 'part')} = v{value};")
+
+    def _row_results(self, stage: int) -> None:
+        if self.walk == len(self.passes.passes) - 1:  # all of them are known
+            super()._row_results(stage)

@@ -38,6 +38,20 @@ func.func @skips(%x: tensor<1x1x128x8xf32>) -> tensor<1x1x128x8xf32> {
 
 // -----
 
+// Without tensor cores a GPU keeps what fits, and does not keep halves of precision.
+// CHECK-LABEL: func.func @many
+// GPU-LABEL: func.func @many
+// GPU:         nn.softmax
+// GPU:         nn.attention %h
+// LOWER-LABEL: func.func @many
+func.func @many(%x: tensor<1x8x1024x64xf32>, %h: tensor<1x8x1024x64xbf16>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xbf16>) {
+  %y, %m, %s = nn.attention %x, %x, %x {causal = true, scale = 0.5} : (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>)
+  %z, %n, %t = nn.attention %h, %h, %h {causal = true, scale = 0.5} : (tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>) -> (tensor<1x8x1024x64xbf16>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>)
+  func.return %y, %z : tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xbf16>
+}
+
+// -----
+
 // Somebody asks for what is kept of the rows: the op stays.
 // CHECK-LABEL: func.func @asked
 // CHECK-NEXT:    nn.attention %x

@@ -20,6 +20,7 @@ from test_nn_gradients import CHECKED, carrying, weighted_loss
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.attention import AttentionBase
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.rows import ROWS
 from aicf_mlir.interpreters import run_function
@@ -68,7 +69,7 @@ def test_pointwise(name: str, number: int) -> None:
 def is_causal(sample: Sample) -> bool:
     """Of attention: about what that hides torch's own kernels disagree; test_huge_scores_in_models.py has it."""
     op = sample.build(*sample.block().args)
-    return isinstance(op, nn.AttentionOp) and is_true(op.causal)
+    return isinstance(op, AttentionBase) and is_true(op.causal)
 
 
 def is_convolution(sample: Sample) -> bool:

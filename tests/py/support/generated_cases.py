@@ -348,6 +348,17 @@ def special_cases(target: str = "sm_90") -> Iterator[GeneratedCase]:
         rng,
         [one, two],
     )  # fmt: skip
+    # What lies across is read a sector at a time: of two operands, beside one that does not, in a batch, of odd rows.
+    for number, (shape, elements) in enumerate(
+        [((64, 48), "f32 f32"), ((3, 32, 80), "bf16 f32"), ((64, 21), "f16 f16"), ((40, 64), "f64 f64")]
+    ):
+        rng, (first, second) = np.random.default_rng((8, number)), elements.split()
+        *batch, rows, columns = shape
+        strides = (*(rows * columns for _ in batch), 1, rows)
+        x, y, z = Tensor(first, shape, strides), Tensor(second, shape, strides), dense(first, *shape)
+        body = F.trace(["f64" if first == "f64" else "f32"] * 3, lambda a, b, c: a * b + c)
+        kernel = Kernel("map", target, body, shape, 0, (x, y, z), (dense(second, *shape),))
+        yield make(f"across {elements}, {shape}", kernel, rng)
     yield from long_row_cases(target)
 
 
@@ -383,13 +394,27 @@ def long_row_cases(target: str) -> Iterator[GeneratedCase]:
         each = F.exp(sum(given) - F.row_max(sum(given)))
         return [each / F.row_sum(each), F.log(F.row_sum(each))]
 
-    # More than registers hold: in shared memory, two blocks or one to a processor, or walked over again.
-    wide = {50304: "bf16", 50257: "f16", 40004: "f32", 80000: "f32", 24000: "f32 f32", 30000: "bf16 f32"}
-    for number, (size, elements) in enumerate(wide.items()):
-        rng, given = np.random.default_rng((7, number)), [dense(x, 3, size) for x in elements.split()]
-        body, results = F.trace(["f32"] * len(given), weights), (given[0], dense("f32", 3))
+    # More than registers hold: blocks share few rows; many are in shared memory, two blocks or one to a processor, or walked
+    # over again.
+    few = [
+        (3, 50304, "bf16"),
+        (3, 50257, "f16"),
+        (2, 40004, "f32"),
+        (1, 24000, "f32 f32"),
+        (5, 30000, "bf16 f32"),
+    ]
+    many = [
+        (67, 50304, "bf16"),
+        (67, 50257, "f16"),
+        (67, 40004, "f32"),
+        (67, 60000, "f32"),
+        (67, 24000, "f32 f32"),
+    ]
+    for number, (rows, size, elements) in enumerate((*few, *many)):
+        rng, given = np.random.default_rng((7, number)), [dense(x, rows, size) for x in elements.split()]
+        body, results = F.trace(["f32"] * len(given), weights), (given[0], dense("f32", rows))
         yield make(
-            f"wide rows of {elements}, {size}",
-            Kernel("rowwise", target, body, (3, size), 1, tuple(given), results),
+            f"wide rows of {elements}, {rows}x{size}",
+            Kernel("rowwise", target, body, (rows, size), 1, tuple(given), results),
             rng,
         )

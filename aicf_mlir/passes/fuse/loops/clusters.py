@@ -13,6 +13,7 @@ from xdsl.ir import Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp
+from aicf_mlir.dialects.kernel_formulas import ROWS
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.attributes import AT_ONCE
 from aicf_mlir.ir.body import is_table
@@ -345,7 +346,11 @@ def clusters_of(function: FuncOp, bodies: Bodies, last: bool) -> list[Cluster]:
 
 
 def _rewritten(member: LoopMember) -> bool:
-    """True if a lone generated launch reads through a copy, or a constant."""
+    """True if a lone launch reads through a copy or a constant, or walks over rows: what is generated for their length is at
+    least as fast as the prebuilt kernel.
+    """
+    if member.op.op_name in ROWS:
+        return True
     if len(member.operands) != len(member.op.operands) or {a.root for a in member.operands} - roots_of(
         member.op
     ):

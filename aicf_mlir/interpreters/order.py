@@ -37,6 +37,12 @@ def _places(x: Array, beyond: Callable[[Array, Array], Array]) -> Array:
     return found
 
 
+def _scaled(factor: Array, x: Array) -> Array:
+    """The product, 0 where x is."""
+    with np.errstate(invalid="ignore"):
+        return np.where(x == 0, x, factor * x)
+
+
 def _scan(call: Call) -> Sequence[Array]:
     dim, kind = call.attr("dim", 0), call.attr("kind", "")
     turn = slice(None, None, -1 if call.flag("reverse") else 1)
@@ -51,6 +57,9 @@ def _scan(call: Call) -> Sequence[Array]:
         case "linear":
             factor = np.moveaxis(call["factor"], dim, 0)[turn]
             y = _walked(x, lambda before, i: x[i] + (factor[i] * before if i else factor[i] * 0.0))
+        case "exp_linear":
+            factor = np.exp(np.moveaxis(call["factor"], dim, 0)[turn])
+            y = _walked(x, lambda before, i: x[i] + (_scaled(factor[i], before) if i else 0.0))
         case "segment_sum":
             factor = np.moveaxis(call["factor"], dim, 0)[turn]
             y = _walked(x, lambda before, i: x[i] + np.where(factor[i] == 0, 0.0, before if i else 0.0))

@@ -86,6 +86,7 @@ def generate_cases(seed: int, count: int, each: int, target: str, word: str = ""
     from chain_cases import chain_cases
     from generated_cases import GeneratedCase, has_periodic, random_cases, span, special_cases
     from generated_models import model_cases
+    from generated_shapes import shape_cases
     from product_cases import ProductCase, large_cases, other_cases, tile_cases
 
     from aicf_mlir.codegen.cuda import generate
@@ -140,7 +141,14 @@ def generate_cases(seed: int, count: int, each: int, target: str, word: str = ""
         image = compile_cuda(code.source, target)
         return Case(packed, image, [o.view(np.uint8) for o in case.blocks], list(case.expected))
 
-    cases = list(chain(random_cases(seed, count, target), model_cases(target=target), special_cases(target)))
+    cases = list(
+        chain(
+            random_cases(seed, count, target),
+            model_cases(target=target),
+            special_cases(target),
+            shape_cases(target),
+        )
+    )
     if target == "sm_90":
         cases += chain_cases(seed, target=target)
     with ThreadPoolExecutor() as pool:

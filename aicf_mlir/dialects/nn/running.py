@@ -25,7 +25,7 @@ from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 __all__ = ["ScanOp", "running_sum", "sums_at_extremes"]
 
 PLACES = ("argmax", "argmin")
-FACTORED = ("linear", "segment_sum")
+FACTORED = ("linear", "exp_linear", "segment_sum")
 KINDS = ("sum", "prod", "logaddexp", *FACTORED, *PLACES)
 
 
@@ -34,8 +34,8 @@ class ScanOp(ValueOp, DifferentiableInterface):
     """Each element of x joined with those up to it along `dim`; with `reverse` with those from it on.
 
     `kind` says how: the sum, the product, the log of the sum of exponentials (logaddexp), the place of the last extreme (argmax,
-    argmin; a NaN is one), the recurrence y = factor · y + x (linear), where y begins as 0, or the sum since the last element
-    whose factor is 0, that element included (segment_sum).
+    argmin; a NaN is one), the recurrence y = factor · y + x (linear) or y = exp(factor) · y + x (exp_linear), where y begins
+    as 0, or the sum since the last element whose factor is 0, that element included (segment_sum).
     """
 
     name = "nn.scan"
@@ -64,7 +64,7 @@ class ScanOp(ValueOp, DifferentiableInterface):
         expect_element("x", self.x, FLOATS if kind in ("logaddexp", *FACTORED) else NUMBERS)
         expect_dim(self.x, self.dim.value.data)
         if (self.factor is not None) != (kind in FACTORED):
-            raise VerifyException("expected a factor for the kinds linear and segment_sum alone")
+            raise VerifyException("expected a factor for the kinds linear, exp_linear and segment_sum alone")
         if self.factor is not None:
             expect_type("factor", self.factor, tensor_type(self.x))
         return TensorType(i64, shape_of(self.x)) if kind in PLACES else tensor_type(self.x)
@@ -84,20 +84,30 @@ class ScanOp(ValueOp, DifferentiableInterface):
                 total = self.back(builder, g, self.moved(builder, self.factor, -1, 0.0))
                 before = self.moved(builder, self.result, 1, 0.0)
                 return [total, builder.insert(MulOp(total, before)).result]
+            case "exp_linear":
+                assert self.factor is not None
+                total = self.back(builder, g, self.moved(builder, self.factor, -1, -math.inf))
+                before = builder.insert(MulOp(total, self.moved(builder, self.result, 1, 0.0))).result
+                return [
+                    total,
+                    builder.insert(MulOp(before, builder.insert(ExpOp(self.factor)).result)).result,
+                ]
             case "segment_sum":
                 assert self.factor is not None
                 total = self.back(builder, g, self.moved(builder, self.factor, -1, 0.0))
                 return [total, builder.insert(ConstantOp(0.0, tensor_type(self.factor))).result]
             case "logaddexp":
-                kept = share(builder, self.result, self.moved(builder, self.result, -1, math.inf))
-                total = self.back(builder, g, kept)
-                return [builder.insert(MulOp(total, share(builder, self.x, self.result))).result]
+                later = exponent(builder, self.result, self.moved(builder, self.result, -1, math.inf))
+                total = self.back(builder, g, later, "exp_linear")
+                own = builder.insert(ExpOp(exponent(builder, self.x, self.result))).result
+                return [builder.insert(MulOp(total, own)).result]
             case _:
                 return [None]
 
-    def back(self, builder: Builder, g: SSAValue, factor: SSAValue | None) -> SSAValue:
-        """The sums of g in the other direction, what is there multiplied by `factor` at each step."""
-        kind = "sum" if factor is None else "segment_sum" if self.kind.data == "segment_sum" else "linear"
+    def back(self, builder: Builder, g: SSAValue, factor: SSAValue | None, kind: str = "") -> SSAValue:
+        """The sums of g in the other direction, with `factor` at each step; by default of the same kind, or linear."""
+        own = self.kind.data if self.kind.data in FACTORED else "linear"
+        kind = "sum" if factor is None else kind or own
         scan = ScanOp(g, self.dim.value.data, kind, factor=factor, reverse=not is_true(self.reverse))
         return builder.insert(scan).result
 
@@ -128,12 +138,12 @@ def sums_at_extremes(builder: Builder, g: SSAValue, index: SSAValue, dim: int) -
     return builder.insert(WhereOp(begins, builder.insert(sums).result, zero)).result
 
 
-def share(builder: Builder, part: SSAValue, whole: SSAValue) -> SSAValue:
-    """exp(part - whole), where the part is in the whole: 1 where both are the same infinity."""
+def exponent(builder: Builder, part: SSAValue, whole: SSAValue) -> SSAValue:
+    """The logarithm of the share that the part has in the whole, both logarithms: 0 where they are the same infinity."""
     zero = builder.insert(ConstantOp(0.0, with_shape(part, ()))).result
     same = builder.insert(EqOp(part, whole)).result
     difference = builder.insert(SubOp(part, whole)).result
-    return builder.insert(ExpOp(builder.insert(WhereOp(same, zero, difference)).result)).result
+    return builder.insert(WhereOp(same, zero, difference)).result
 
 
 def running_sum(x: Value, dim: int, reverse: bool = False) -> ValueOp:

@@ -8,6 +8,9 @@ once at the rate of memory, and are fused with their neighbours as any other loo
     few rows or columns, summed over rows     colwise over [k, n]: a sum for each of the few, as in the gradient of a head
     few terms                                 map over [m, n]: a sum of products without a loop
 
+Of a batch, products of few terms are such a map, and those of one row or one column are dot products, in whatever direction
+their rows lie.
+
 Sums are those of a product: in f32 (f64 for f64), with a bias, rounded once. Results for which tiles of small products exist
 keep them (`small_updates.py`). On the CPU narrow products have code of their own.
 """
@@ -43,7 +46,7 @@ NARROW = 8
 
 @dataclass(frozen=True)
 class NarrowProduct:
-    """A product `z[i, j]`, the sum over l of a[i, l] b[l, j], and the steps of its operands in memory."""
+    """A product `z[i, j]`, the sum over l of a[i, l] b[l, j], or a batch of them, and the steps of its operands in memory."""
 
     op: KernelOp
     bias: KernelOp | None
@@ -55,6 +58,7 @@ class NarrowProduct:
     """The distances in a from i to i + 1, and from l to l + 1."""
     b: tuple[int, int]
     """The distances in b from l to l + 1, and from j to j + 1."""
+    batch: int = 1
 
     @property
     def has_few_terms(self) -> bool:
@@ -64,13 +68,25 @@ class NarrowProduct:
     @property
     def has_few_columns(self) -> bool:
         """True if rows of a, along k, have a few sums each; as does its only row with those of b."""
+        if self.batch > 1:
+            return 1 in (self.m, self.n)
         return self.a[1] == 1 and (self.n < NARROW or (self.m == 1 and self.b[0] == 1))
 
     @property
     def has_few_sums(self) -> bool:
         """True if both operands are walked across k: along the columns of b for few rows, along those of a for few columns."""
         across = self.a[0] == 1 if self.n < NARROW else self.m < NARROW and self.b[1] == 1
-        return across and self.bias is None
+        return across and self.bias is None and self.batch == 1
+
+    def over(self, name: str, *steps: int) -> tuple[int, ...]:
+        """The steps of an operand with those of the batch in front; of a bias, which a batch shares, none."""
+        if self.batch == 1:
+            return steps
+        return ({"a": self.m * self.k, "b": self.k * self.n, "bias": 0}[name], *steps)
+
+    def shape(self, *sizes: int) -> tuple[int, ...]:
+        """The domain of so many points of each product."""
+        return sizes if self.batch == 1 else (self.batch, *sizes)
 
 
 def write_narrow_products_as_loops(function: FuncOp, bodies: Bodies, small: SmallUpdateFusion) -> None:
@@ -84,15 +100,18 @@ def write_narrow_products_as_loops(function: FuncOp, bodies: Bodies, small: Smal
 def narrow_product(op: KernelOp) -> NarrowProduct | None:
     """`op` as one that has loops; None for others."""
     (a,), (b,), shape = op.ins["a"], op.ins["b"], shape_of(op.results[0])
-    if len(shape) != 2 or any(shares_block(value.type) for value in (a, b, op.results[0])):
+    *batch, m, n = shape if len(shape) > 1 else (0, 0)
+    if any(shares_block(value.type) for value in (a, b, op.results[0])):
+        return None
+    if any(shape_of(value)[:-2] != tuple(batch) for value in (a, b)):
         return None
     trans_a, trans_b = (op.attrs.get(name) is True for name in ("trans_a", "trans_b"))
-    (m, n), (rows, columns) = shape, shape_of(a)
+    rows, columns = shape_of(a)[-2:]
     k = rows if trans_a else columns
     steps = (1, m) if trans_a else (k, 1), (1, k) if trans_b else (n, 1)
-    found = NarrowProduct(op, added_bias(op), m, n, k, *steps)
+    found = NarrowProduct(op, added_bias(op), m, n, k, *steps, prod(batch))
     narrow = found.has_few_terms or found.has_few_columns or found.has_few_sums
-    return found if narrow and prod((m, n, k)) else None
+    return found if narrow and prod((*batch, m, n, k)) else None
 
 
 def added_bias(op: KernelOp) -> KernelOp | None:
@@ -147,29 +166,31 @@ class Loops:
 
     def few_terms(self) -> SSAValue:
         p = self.product
-        shape = (p.m, p.n)
-        terms = [self.operand("a", shape, (p.a[0], 0), at * p.a[1]) for at in range(p.k)]
-        terms += [self.operand("b", shape, (0, p.b[1]), at * p.b[0]) for at in range(p.k)]
+        shape = p.shape(p.m, p.n)
+        terms = [self.operand("a", shape, p.over("a", p.a[0], 0), at * p.a[1]) for at in range(p.k)]
+        terms += [self.operand("b", shape, p.over("b", 0, p.b[1]), at * p.b[0]) for at in range(p.k)]
 
         def formula(*given: Scalar) -> Scalar:
             products = [x * y for x, y in zip(given[: p.k], given[p.k : 2 * p.k], strict=True)]
             return reduce(Scalar.__add__, (*products, *given[2 * p.k :]))
 
-        return self.launch(kernel.MapOp, formula, [*terms, *self.bias(shape, (0, 1))], [shape], shape)[0]
+        return self.launch(
+            kernel.MapOp, formula, [*terms, *self.bias(shape, p.over("bias", 0, 1))], [shape], shape
+        )[0]
 
     def dot_products(self) -> SSAValue:
         p = self.product
-        shape = (p.m, p.n, p.k)
+        shape = p.shape(p.m, p.n, p.k)
         operands = [
-            self.operand("a", shape, (p.a[0], 0, p.a[1])),
-            self.operand("b", shape, (0, p.b[1], p.b[0])),
-            *self.bias(shape, (0, 1, 0)),
+            self.operand("a", shape, p.over("a", p.a[0], 0, p.a[1])),
+            self.operand("b", shape, p.over("b", 0, p.b[1], p.b[0])),
+            *self.bias(shape, p.over("bias", 0, 1, 0)),
         ]
 
         def formula(x: Scalar, y: Scalar, *bias: Scalar) -> Scalar:
             return reduce(Scalar.__add__, (row_sum(x * y), *bias))
 
-        return self.launch(kernel.RowwiseOp, formula, operands, [shape[:2]], shape, reduced=1)[0]
+        return self.launch(kernel.RowwiseOp, formula, operands, [shape[:-1]], shape, reduced=1)[0]
 
     def column_sums(self) -> SSAValue:
         """A sum for each of the few rows, or columns, over the others: joined as rows, and turned if they are columns."""

@@ -21,6 +21,15 @@ Status supports_cudnn(const OpDesc& op) {
   return needs_alignment(op, kAlignment);
 }
 
+// In f32 the gradient of the weights of 4 channels took 0.8 ms for 32 images of 84 x 84, on an H200.
+Status prefers_cudnn(const OpDesc& op) {
+  constexpr int64_t kFewest = 8;
+  const Convolution c = convolution_of(op);
+  if (c.groups > 1 && c.group_channels() == 1 && c.channels < kFewest)
+    return decline("is taken for ", kFewest, " channels or more where each is a group, got ", c.channels);
+  return Status::ok();
+}
+
 size_t cudnn_workspace(const OpDesc& op) {
   constexpr size_t kLeast = size_t{4} << 20, kMost = size_t{256} << 20, kUnit = 256;
   size_t bytes = kLeast;

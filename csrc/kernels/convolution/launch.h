@@ -22,6 +22,7 @@ Status convolution_depthwise_weights(const Convolution& c, const LaunchContext& 
 
 // By cuDNN.
 Status supports_cudnn(const OpDesc& op);
+Status prefers_cudnn(const OpDesc& op);
 size_t cudnn_workspace(const OpDesc& op);
 Status prepare_cudnn(const KernelVariant& self, const OpDesc& op, const std::string& asked,
                      LaunchPointer* out);

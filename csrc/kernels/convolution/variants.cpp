@@ -126,7 +126,7 @@ Status supports_depthwise(const OpDesc& op) {
 
 #define AICF_CUDNN_ROW(op, type, supported)                                                               \
   choosing(library_row(Library::Cudnn, op type "_cudnn", op, kSmAny, AICF_CUDA(prepare_cudnn), supported, \
-                       nullptr, cudnn_workspace),                                                         \
+                       prefers_cudnn, cudnn_workspace),                                                   \
            AICF_CUDA(choices_of_cudnn))
 #define AICF_CONVOLUTION_ROWS(op, depthwise, products, workspace)                                    \
   AICF_CUDNN_ROW(op, "_f16", supports_cudnn_of<DType::F16>),                                         \

@@ -6,13 +6,15 @@
 
 namespace aicf {
 
-enum class Scans : int64_t { Sum, Prod, LogAddExp, Linear, SegmentSum, ArgMax, ArgMin };
+enum class Scans : int64_t { Sum, Prod, LogAddExp, Linear, ExpLinear, SegmentSum, ArgMax, ArgMin };
 inline Names names_of(Scans) {
-  static const std::vector<const char*> names = {"sum",         "prod",   "logaddexp", "linear",
-                                                 "segment_sum", "argmax", "argmin"};
+  static const std::vector<const char*> names = {"sum",        "prod",        "logaddexp", "linear",
+                                                 "exp_linear", "segment_sum", "argmax",    "argmin"};
   return names;
 }
-inline bool takes_factor(Scans kind) { return kind == Scans::Linear || kind == Scans::SegmentSum; }
+inline bool takes_factor(Scans kind) {
+  return kind == Scans::Linear || kind == Scans::ExpLinear || kind == Scans::SegmentSum;
+}
 inline bool gives_places(Scans kind) { return kind == Scans::ArgMax || kind == Scans::ArgMin; }
 
 constexpr Attr<Scans> kKind{"kind", std::nullopt};

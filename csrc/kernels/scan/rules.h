@@ -42,17 +42,22 @@ struct ProductScan : SumScan<V> {
   AICF_HD static V joined(V before, V behind) { return times(before, behind); }
 };
 
-// log(exp(a) + exp(b)): exact where one is infinite.
+// log(sum of exp(x)): the largest of them, and the sum of the others' exponentials over that of the largest.
 template <class V>
-struct LogAddExpScan : SumScan<V> {
-  static constexpr V kInfinity = std::numeric_limits<V>::infinity();
-  AICF_HD static V none() { return -kInfinity; }
-  AICF_HD static V joined(V a, V b) {
-    if (a != a || b != b) return a + b;
-    const V low = a < b ? a : b, high = a < b ? b : a;
-    if (low == -kInfinity || high == kInfinity) return high;
-    return high + static_cast<V>(log1p(exp(low - high)));
+struct LogAddExpScan {
+  struct State {
+    V largest, rest;
+  };
+  static constexpr bool kHasFactor = false, kIsPlace = false;
+  AICF_HD static State none() { return {-std::numeric_limits<V>::infinity(), -1}; }
+  AICF_HD static State of(V x, V, int64_t) { return {x, 0}; }
+  AICF_HD static State joined(State a, State b) {
+    const bool first = a.largest >= b.largest;  // a NaN is the largest
+    const State high = first ? a : b, low = first ? b : a;
+    const V share = low.largest == high.largest ? V(1) : static_cast<V>(exp(low.largest - high.largest));
+    return {high.largest, high.rest + (1 + low.rest) * share};
   }
+  AICF_HD static V value(State s) { return s.largest + static_cast<V>(log1p(s.rest)); }
 };
 
 // h' = factor h + x
@@ -73,6 +78,17 @@ struct LinearScan {
 
  private:
   static constexpr V kLargest = std::numeric_limits<V>::max();
+};
+
+// h' = exp(factor) h + x: the factors of neighbours are added, so that their product is rounded once.
+template <class V>
+struct ExpLinearScan : LinearScan<V> {
+  using State = typename LinearScan<V>::State;
+  AICF_HD static State none() { return {0, 0}; }
+  AICF_HD static State joined(State before, State behind) {
+    const V moved = before.sum == 0 ? before.sum : static_cast<V>(exp(behind.factor)) * before.sum;
+    return {before.factor + behind.factor, moved + behind.sum};
+  }
 };
 
 // The sum since the last element whose factor is 0; what is in front of that one is not multiplied by it.
@@ -125,6 +141,9 @@ Status with_rule(Scans kind, F&& f) {
       break;
     case Scans::Linear:
       if constexpr (std::is_floating_point_v<V>) return f(RuleTag<LinearScan<V>>{});
+      break;
+    case Scans::ExpLinear:
+      if constexpr (std::is_floating_point_v<V>) return f(RuleTag<ExpLinearScan<V>>{});
       break;
     case Scans::SegmentSum:
       if constexpr (std::is_floating_point_v<V>) return f(RuleTag<SegmentSumScan<V>>{});

@@ -15,7 +15,9 @@ Status check_scan(const OpDesc& op) {
   if (kind == Scans::LogAddExp || takes_factor(kind)) AICF_TRY(expect_float(op, "x", x));
   if (x.dtype == DType::I1) return refuse(op, "x: expected numbers, got ", x.str());
   if (op.has_in("factor") != takes_factor(kind))
-    return refuse(op, "factor: expected one tensor beside kinds linear and segment_sum, and none beside others");
+    return refuse(op,
+                  "factor: expected one tensor beside kinds linear, exp_linear and segment_sum, and none "
+                  "beside others");
   if (op.has_in("factor")) AICF_TRY(expect_tensor(op, "factor", op.in("factor"), x));
   TensorDesc y = x;
   if (gives_places(kind)) y.dtype = DType::I64;
@@ -43,7 +45,7 @@ static const Family family([](KernelRegistry& registry) {
       "Scan",
       "scan",
       "x joined with all in front of it along dim: sums, products, log-sums, places of extremes, "
-      "factor y + x, or sums since a factor was 0",
+      "factor y + x, exp(factor) y + x, or sums since a factor was 0",
       {{"x"}, maybe("factor")},
       {{"y"}},
       {required(kDim), required(kKind), optional(kReverse)},

@@ -31,7 +31,7 @@ func.func @looked_up(%x: tensor<8x32xf32>, %i: tensor<4x32xi64>) -> tensor<4x32x
 func.func @other_order(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
   %e = nn.exp %x : tensor<8x8xf32> // expected-note {{makes what it reads}}
   %t = nn.transpose %e {perm = array<i64: 1, 0>} : (tensor<8x8xf32>) -> tensor<8x8xf32>
-  // expected-remark@below {{'kernel.add' op is not fused with kernel.map: it reads what the other gives in another order, in part, or more than once}}
+  // expected-remark@below {{'kernel.map' op is not fused with kernel.map: it reads what the other gives in another order, in part, or more than once}}
   %y = nn.add %e, %t : tensor<8x8xf32>
   func.return %y : tensor<8x8xf32>
 }

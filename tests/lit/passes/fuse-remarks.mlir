@@ -12,10 +12,10 @@ func.func @fused(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) ->
 
 func.func @read_before(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>) -> tensor<4x2xf32> {
   %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32> // expected-note {{the product}}
-  // expected-note@+2 {{read by kernel.softmax}}
+  // expected-note@+2 {{read by kernel.rowwise}}
   // expected-note@+1 {{makes what it reads}}
   %s = kernel.softmax x(%y) : tensor<4x2xf32>
-  // expected-remark@+2 {{'kernel.reduce_sum' op is not fused with kernel.softmax: sums of columns beside rows take}}
+  // expected-remark@+2 {{'kernel.reduce_sum' op is not fused with kernel.rowwise: sums of columns beside rows take}}
   // expected-note@+1 {{makes what it reads}}
   %t = kernel.reduce_sum x(%s) {dims = array<i64: 0>} : (tensor<4x2xf32>) -> tensor<2xf32>
   // expected-remark@+2 {{'kernel.bias_add' op is not fused with kernel.reduce_sum: it goes on, element by element, from what columns are reduced to}}
@@ -39,7 +39,7 @@ func.func @columns_are_split(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tenso
 func.func @other_order(%x: tensor<4x8xf32>, %w: tensor<8x4xf32>) -> tensor<4x4xf32> {
   %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32> // expected-note {{the product}}
   %t = kernel.view %y : (tensor<4x4xf32>) -> tensor<4x4xf32, strided<[1, 4]>>
-  // expected-remark@below {{'kernel.add' op is not fused into kernel.gemm: it reads a part of the product, or in another order}}
+  // expected-remark@below {{'kernel.map' op is not fused into kernel.gemm: it reads a part of the product, or in another order}}
   %z = kernel.add x(%t) y(%y) : (tensor<4x4xf32, strided<[1, 4]>>, tensor<4x4xf32>) -> tensor<4x4xf32>
   func.return %z : tensor<4x4xf32>
 }

@@ -38,16 +38,22 @@ func.func @skips(%x: tensor<1x1x128x8xf32>) -> tensor<1x1x128x8xf32> {
 
 // -----
 
-// Without tensor cores a GPU keeps what fits, and does not keep halves of precision.
+// For a gradient without tensor cores a GPU keeps what fits; halves of precision have such cores.
 // CHECK-LABEL: func.func @many
 // GPU-LABEL: func.func @many
 // GPU:         nn.softmax
+// GPU:         nn.softmax_grad
 // GPU:         nn.attention %h
+// GPU:         nn.attention_grad %h
+// GPU:         nn.attention %x, %x, %x {scale = 0.25}
 // LOWER-LABEL: func.func @many
-func.func @many(%x: tensor<1x8x1024x64xf32>, %h: tensor<1x8x1024x64xbf16>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xbf16>) {
-  %y, %m, %s = nn.attention %x, %x, %x {causal = true, scale = 0.5} : (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>)
-  %z, %n, %t = nn.attention %h, %h, %h {causal = true, scale = 0.5} : (tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>) -> (tensor<1x8x1024x64xbf16>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>)
-  func.return %y, %z : tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xbf16>
+func.func @many(%x: tensor<1x8x1024x64xf32>, %h: tensor<1x8x1024x64xbf16>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xf32>) {
+  %ay, %am, %as = nn.attention %x, %x, %x {causal = true, scale = 0.5} : (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>)
+  %aq, %ak, %av = nn.attention_grad %x, %x, %x, %x, %ay, %am, %as {causal = true, scale = 0.5} : (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>)
+  %by, %bm, %bs = nn.attention %h, %h, %h {causal = true, scale = 0.5} : (tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>) -> (tensor<1x8x1024x64xbf16>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>)
+  %bq, %bk, %bv = nn.attention_grad %h, %h, %h, %h, %by, %bm, %bs {causal = true, scale = 0.5} : (tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>) -> (tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>)
+  %cy, %cm, %cs = nn.attention %x, %x, %x {scale = 0.25} : (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>)
+  func.return %aq, %bq, %cy : tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xf32>
 }
 
 // -----

@@ -10,8 +10,8 @@
 // CHECK-NEXT:   %z = kernel.bias_add x(%y) bias(%t)
 // CHECK-NEXT:        ^^^^^^^^^^^^^^^
 // CHECK-NEXT: remarks.mlir:[[# @LINE + 16]]:8: note: the product
-// CHECK-NEXT: remarks.mlir:[[# @LINE + 16]]:8: note: read by kernel.softmax
-// CHECK:      [[# @LINE + 16]]:8: remark: 'kernel.reduce_sum' op is not fused with kernel.softmax: sums of columns
+// CHECK-NEXT: remarks.mlir:[[# @LINE + 16]]:8: note: read by kernel.rowwise
+// CHECK:      [[# @LINE + 16]]:8: remark: 'kernel.reduce_sum' op is not fused with kernel.rowwise: sums of columns
 // CHECK:      [[# @LINE + 16]]:8: remark: 'kernel.bias_add' op is not fused with kernel.reduce_sum: it goes on
 // CHECK-NOT:  remark:
 

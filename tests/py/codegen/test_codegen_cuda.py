@@ -23,6 +23,7 @@ from generated_cases import (
     view,
 )
 from generated_models import model_cases, model_kernel
+from generated_shapes import shape_cases
 
 from aicf_mlir import trace
 from aicf_mlir.codegen import nvrtc
@@ -40,7 +41,7 @@ COUNT = 20
 
 
 def all_cases() -> list[GeneratedCase]:
-    return [*random_cases(0, COUNT), *model_cases(), *special_cases()]
+    return [*random_cases(0, COUNT), *model_cases(), *special_cases(), *shape_cases()]
 
 
 @pytest.fixture(scope="module")

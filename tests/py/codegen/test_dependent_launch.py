@@ -18,6 +18,7 @@ import torch
 from branched import Transformer, class_loss
 from generated_cases import random_cases, special_cases
 from generated_models import model_cases
+from generated_shapes import shape_cases
 from models import mlp, mse, regression
 from product_cases import tile_cases
 
@@ -69,7 +70,7 @@ def generated() -> list[tuple[str, Code]]:
 
 
 def _generated() -> Iterator[tuple[str, Code]]:
-    for case in (*random_cases(0, 20), *model_cases(), *special_cases()):
+    for case in (*random_cases(0, 20), *model_cases(), *special_cases(), *shape_cases()):
         yield case.name, generate(case.kernel)
     for name, kernel in (*segment_cases.kernels(), *segment_cases.row_kernels()):
         yield name, generate(kernel)

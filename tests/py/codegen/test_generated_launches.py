@@ -118,7 +118,7 @@ LAUNCHES = {
     "softmax": (
         lambda: nn.Sequential(nn.Linear(8, 8), nn.Softmax(-1)),
         [
-            *("gemm_epilogue", "softmax", "mse_loss", "mse_grad", "softmax_grad"),
+            *("gemm_epilogue", "rowwise", "mse_loss", "mse_grad", "rowwise"),
             *("gemm_epilogue", "sgd_step"),
         ],
     ),

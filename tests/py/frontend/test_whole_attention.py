@@ -176,9 +176,10 @@ def test_any_number_of_leading_dimensions(lead: tuple[int, ...]) -> None:
     assert_trains(Lead(), loss, {"x": torch.randn(*lead, 5, 4), "mask": mask})
 
 
-def planned(model: nn.Module, length: int, target: str) -> str:
+def planned(model: nn.Module, length: int, target: str, dtype: torch.dtype = torch.float32) -> str:
     """The plan of a training step, as text."""
-    module = parse_module(compiled(model, loss, batch(length)).ir("step"))
+    given = {name: x.to(dtype) for name, x in batch(length).items()}
+    module = parse_module(compiled(model.to(dtype), loss, given).ir("step"))
     run_stages(module, make_context(), target=target, first="lowered")
     return str(module)
 
@@ -186,7 +187,8 @@ def planned(model: nn.Module, length: int, target: str) -> str:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "cpu"])
 def test_no_plan_has_a_slot_for_the_scores(target: str) -> None:
     length = 2048
-    plan = planned(SelfAttention(causal), length, target)
+    kept = torch.float32 if target == "cpu" else torch.bfloat16
+    plan = planned(SelfAttention(causal), length, target, kept)
     shapes = re.findall(r"memref<((?:\d+x)+)(?!i8)\w", plan)
     elements = [math.prod(map(int, shape.rstrip("x").split("x"))) for shape in shapes]
     assert len(elements) > 20 and max(elements) < length * length // 16

@@ -111,6 +111,41 @@ def test_narrow_products_are_loops(name: str, element: str, flags: dict[str, boo
     assert_is_the_product(before, after, element, flags)
 
 
+BATCHES = {
+    "one column": (40, 130, 1, 33),
+    "one row": (40, 1, 130, 33),
+    "three terms": (2000, 4, 5, 3),
+    "one term": (70, 30, 20, 1),
+}
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("name", BATCHES)
+def test_narrow_products_of_a_batch(name: str, trans_a: bool, trans_b: bool) -> None:
+    batch, m, n, k = BATCHES[name]
+    a, b = ((k, m) if trans_a else (m, k)), ((n, k) if trans_b else (k, n))
+    x, y, z = (f"tensor<{batch}x{rows}x{columns}xbf16>" for rows, columns in (a, b, (m, n)))
+    flags = f"{{trans_a = {str(trans_a).lower()}, trans_b = {str(trans_b).lower()}}}"
+    before = parse_module(
+        f"func.func @f(%a: {x}, %b: {y}, %c: tensor<{n}xbf16>) -> ({z}, {z}) {{\n"
+        f"  %z = kernel.gemm a(%a) b(%b) {flags} : ({x}, {y}) -> {z}\n"
+        f"  %s = kernel.bias_add x(%z) bias(%c) : ({z}, tensor<{n}xbf16>) -> {z}\n"
+        f"  %r = kernel.relu x(%s) : ({z}) -> {z}\n  func.return %s, %r : {z}, {z}\n}}"
+    )
+    after = run_pipeline(before, PASSES.format("sm_90"))
+    assert not any("gemm" in launch for launch in launches(after)), launches(after)
+    left, right, bias = (value.astype(np.float64) for value in operands(before, 0))
+    left, right = left.mT if trans_a else left, right.mT if trans_b else right
+    exact = left @ right + bias
+    found, relu = run_function(after, operands(before, 0))
+    allowed = 0.51 * UNIT["bf16"] * np.abs(exact) + k * UNIT["f32"] * (
+        np.abs(left) @ np.abs(right) + np.abs(bias)
+    )
+    assert (np.abs(found.astype(np.float64) - exact) <= allowed).all()
+    assert np.array_equal(relu, np.maximum(found, 0))
+
+
 @pytest.mark.parametrize("element", ["f16", "f64"])
 def test_other_types(element: str) -> None:
     before = product(4096, 2, 33, element, trans_b=True, bias=True)
@@ -120,7 +155,7 @@ def test_other_types(element: str) -> None:
 
 
 def test_which_products_stay() -> None:
-    """Those with tiles of small results, eight columns, none at all, a batch; and all on the CPU."""
+    """Those with tiles of small results, eight columns, none at all; and all on the CPU."""
     for m, n, k in ((64, 1, 64), (4096, 8, 64), (4096, 1, 0)):
         assert "kernel.gemm" in " ".join(
             launches(run_pipeline(product(m, n, k, "bf16"), PASSES.format("sm_90")))

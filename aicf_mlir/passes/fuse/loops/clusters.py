@@ -13,7 +13,7 @@ from xdsl.ir import Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp
-from aicf_mlir.dialects.kernel_formulas import ROWS
+from aicf_mlir.dialects.kernel_formulas import FORMULAS, ROWS
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.attributes import AT_ONCE
 from aicf_mlir.ir.body import is_table
@@ -29,6 +29,7 @@ from aicf_mlir.passes.fuse.loops.cluster import (
 from aicf_mlir.passes.fuse.loops.fit import fit
 from aicf_mlir.passes.fuse.loops.members import (
     FEW_LINES,
+    Access,
     LoopMember,
     composed,
     constant_of,
@@ -346,10 +347,12 @@ def clusters_of(function: FuncOp, bodies: Bodies, last: bool) -> list[Cluster]:
 
 
 def _rewritten(member: LoopMember) -> bool:
-    """True if a lone launch reads through a copy or a constant, or walks over rows: what is generated for their length is at
-    least as fast as the prebuilt kernel.
+    """True if a lone launch reads through a copy or a constant, walks over rows or reads what lies across: what is generated
+    for this length and layout is at least as fast as the prebuilt kernel.
     """
-    if member.op.op_name in ROWS:
+    if member.op.op_name in ROWS or (
+        member.op.op_name in FORMULAS and any(map(lies_across, member.operands))
+    ):
         return True
     if len(member.operands) != len(member.op.operands) or {a.root for a in member.operands} - roots_of(
         member.op
@@ -361,6 +364,14 @@ def _rewritten(member: LoopMember) -> bool:
         if not is_table(type_) and (constant_of(access) is not None or _is_copied(given, access.root)):
             return True
     return False
+
+
+def lies_across(access: Access) -> bool:
+    """True if neighbours of the domain are no neighbours in memory, though others are."""
+    if access.layout is None:
+        return False
+    *outer, last = access.layout.significant or [(1, 1)]
+    return last[1] > 1 and any(stride == 1 for _, stride in outer)
 
 
 def roots_of(op: Operation) -> set[SSAValue]:

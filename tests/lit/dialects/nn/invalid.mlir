@@ -546,13 +546,13 @@
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xf32>
-// expected-error@below {{expected a kind of sum, prod, logaddexp, linear, segment_sum, argmax, argmin, got 'mean'}}
+// expected-error@below {{expected a kind of sum, prod, logaddexp, linear, exp_linear, segment_sum, argmax, argmin, got 'mean'}}
 %y = nn.scan %x {dim = 0, kind = "mean"} : tensor<4x8xf32>
 
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xf32>
-// expected-error@below {{expected a factor for the kinds linear and segment_sum alone}}
+// expected-error@below {{expected a factor for the kinds linear, exp_linear and segment_sum alone}}
 %y = nn.scan %x {dim = 0, kind = "linear"} : tensor<4x8xf32>
 
 // -----

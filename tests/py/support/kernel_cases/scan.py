@@ -26,6 +26,7 @@ def scan(make: Maker) -> Iterator[Case]:
             "prod": ([signs], True),
             "logaddexp": ([make.normal(*shape)], False),
             "linear": ([make.normal(*shape), factor], False),
+            "exp_linear": ([make.normal(*shape), -abs(factor)], False),
             "segment_sum": ([make.integers(*shape), make.cast(make.random.integers(0, 5, shape))], True),
             "argmax": ([few], True),
             "argmin": ([few], True),

@@ -320,6 +320,13 @@ def scans() -> Iterator[Sample]:
                 found.append(torch.where(goes_on, found[-1], 0) + x.select(dim, i))
             return torch.stack(found[:0:-1] if turned else found[1:], dim)
 
+        def grown(x: Any, factor: Any, dim: int = dim, turned: bool = turned) -> Operation:
+            return nn.ScanOp(x, dim, "exp_linear", factor=factor, reverse=turned)
+
+        def growth(x: Any, factor: Any, recurred: Any = recurred) -> Any:
+            return recurred(x, factor.exp())
+
+        yield Sample(f"exp_linear {shape} {turned}", tensors(shape, shape), grown, growth, {1: unit})
         name = f"segments {shape} {turned}"
         yield Sample(name, tensors(shape, shape), segments, segment_sums, {1: small_whole})
     for kind, of, fill in product(("argmax", "argmin"), (torch.cummax,), (special, special_slowly)):

@@ -218,6 +218,8 @@ def work(name: str, element: str, options: argparse.Namespace, end: float) -> li
                 return found
             try:
                 found.append(measure(op, size, element, kind, options, _LOCK))
+                if options.device == "cuda":  # or the processes together keep all of its memory
+                    torch.cuda.empty_cache()
             except Exception as error:  # noqa: BLE001 - a fault of one case is a line of the table
                 found.append(
                     Found(name, size, element, kind, wrong=f"{type(error).__name__}: {str(error)[:120]}")

@@ -24,7 +24,6 @@ ADVICE: dict[str, Advice] = {
     "aten.addbmm": Advice("M + (a @ b).sum(0)"),
     "aten.bucketize": Advice("(x[..., None] > boundaries).sum(-1)"),
     "aten.dist": Advice("torch.linalg.vector_norm(x - y)"),
-    "aten.erfc": Advice("1 - torch.erf(x)", "with fewer digits where it is nearly 0"),
     "aten.fmax": Advice("torch.where(x.isnan() | (x < y), y, x)"),
     "aten.fmin": Advice("torch.where(x.isnan() | (x > y), y, x)"),
     "aten.hypot": Advice("(x * x + y * y).sqrt()"),

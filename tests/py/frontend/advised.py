@@ -35,7 +35,6 @@ CASES: dict[str, tuple[tuple[int, ...], Function, Function]] = {
         lambda x: x * (x[..., None] > BOUNDARIES).sum(-1),
     ),
     "aten.dist": (MATRIX, lambda x: torch.dist(x, OTHER), lambda x: torch.linalg.vector_norm(x - OTHER)),
-    "aten.erfc": (MATRIX, torch.erfc, lambda x: 1 - torch.erf(x)),
     "aten.fmax": (
         MATRIX,
         lambda x: torch.fmax(x, OTHER),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 from aicf_mlir.dialects.nn.rows.row import NUMBERS, Pointwise
 from aicf_mlir.ir import formula as f
@@ -40,6 +41,42 @@ def magnitude_gradient(g: Scalar, re: Scalar, im: Scalar, y: Scalar) -> tuple[Sc
     is_zero = y.equal(0.0)
     size = select(is_zero, 1.0, select(y.equal(math.inf), math.nan, y))
     return g * select(is_zero, 0.0, re / size), g * select(is_zero, 0.0, im / size)
+
+
+ERFC_MIDDLE = (
+    (2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594, 6.61191906371416295e1, 2.98635138197400131e2,
+     8.81952221241769090e2, 1.71204761263407058e3, 2.05107837782607147e3, 1.23033935479799725e3),
+    (1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2, 1.62138957456669019e3,
+     3.29079923573345963e3, 4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3),
+)  # fmt: skip
+ERFC_LARGE = (
+    (1.63153871373020978e-2, 3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1,
+     1.60837851487422766e-2, 6.58749161529837803e-4),
+    (1.0, 2.56852019228982242, 1.87295284992346725, 5.27905102951428412e-1, 6.05183413124413191e-2,
+     2.33520497626869185e-3),
+)  # fmt: skip
+"""Numerators and denominators, of the highest power first: W. J. Cody, Rational Chebyshev Approximations for the Error
+Function, Mathematics of Computation 23, 1969.
+"""
+
+
+def ratio_at(x: Scalar, polynomials: tuple[tuple[float, ...], tuple[float, ...]]) -> Scalar:
+    """The quotient of two polynomials."""
+    above, below = (reduce(lambda sum_, next_: sum_ * x + next_, each[1:], x.of(each[0])) for each in polynomials)
+    return above / below
+
+
+def erfc(x: Scalar) -> Scalar:
+    """1 - erf(x), with all digits where that is nearly 0: exp(-x²) times a quotient, its exponent in two parts."""
+    size = absolute(x)
+    middle, large = minimum(size, 4.0), maximum(size, 4.0)
+    inverse = 1.0 / (large * large)
+    tail = (1.0 / math.sqrt(math.pi) - inverse * ratio_at(inverse, ERFC_LARGE)) / large
+    whole = f.trunc(minimum(size, 32.0) * 16.0) / 16.0
+    power = f.exp(-(whole * whole)) * f.exp((whole - size) * (whole + size))
+    found = power * select(size > 4.0, tail, ratio_at(middle, ERFC_MIDDLE))
+    found = select(size > 30.0, 0.0, found)
+    return select(size < 0.5, 1.0 - f.erf(x), select(x < 0.0, 2.0 - found, found))
 
 
 ROWS = (
@@ -81,6 +118,12 @@ ROWS = (
     Pointwise("acosh", "The inverse of the hyperbolic cosine.", f.acosh),
     Pointwise("atanh", "The inverse of the hyperbolic tangent.", f.atanh),
     Pointwise("erf", "The error function.", f.erf),
+    Pointwise(
+        "erfc",
+        "1 - erf(x), with all digits where that is nearly 0.",
+        erfc,
+        gradient=lambda g, x, y: g * (-2.0 / math.sqrt(math.pi)) * f.exp(-(x * x)),
+    ),
     Pointwise("floor", "The largest whole number that is not larger.", f.floor),
     Pointwise("ceil", "The smallest whole number that is not smaller.", f.ceil),
     Pointwise("round", "The nearest whole number, halves to the even one.", f.roundeven),

@@ -191,6 +191,7 @@ CASES: Mapping[str, Sequence[Case]] = {
     "acosh": [Case(torch.acosh, (above_one,), specials=SOFT)],
     "atanh": [Case(torch.atanh, (unit,))],
     "erf": [Case(torch.erf)],
+    "erfc": [Case(torch.erfc, units=4.0)],
     "floor": [Case(torch.floor)],
     "ceil": [Case(torch.ceil)],
     "round": [Case(torch.round)],

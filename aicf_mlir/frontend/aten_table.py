@@ -64,7 +64,21 @@ def of_two(*names: str) -> tuple[str, ...]:
 
 
 OF_ONE = (
-    *("reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "sinc"),
+    *(
+        "reciprocal",
+        "sqrt",
+        "rsqrt",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "erf",
+        "erfc",
+        "sinc",
+    ),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("relu", "gelu", "silu", "sigmoid", "mish", "hardswish", "hardsigmoid", "hardtanh", "hardshrink"),
     *("leaky_relu", "elu", "celu", "softplus", "softshrink", "threshold", "neg", "abs", "sign"),

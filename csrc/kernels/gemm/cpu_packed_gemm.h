@@ -1,9 +1,10 @@
-// An f32 matrix product of our own. The rows of a are read where they lie, but for what is packed once for
-// all threads. The columns of b are dealt in groups: the thread that takes one packs it for itself, and while
-// it multiplies, what it packs next is fetched from memory. Once all groups are taken, threads help with the
-// rows that are left of others' groups.
+// A matrix product in f32 of our own. The rows of a are read where they lie, but for what is packed once for
+// all threads: of f16 and bf16 all, since what is packed is widened. The columns of b are dealt in groups:
+// the thread that takes one packs it for itself, and while it multiplies, what it packs next is fetched from
+// memory. Once all groups are taken, threads help with the rows that are left of others' groups.
 #pragma once
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/common/cpu_parallel.h"
 #include "kernels/gemm/cpu_deal.h"
@@ -22,19 +23,50 @@ constexpr int64_t kBandRows = 72 * kStripRows, kUnpackedBandRows = 64 * kBandRow
 // A group, and of its rows what a thread takes at once: 112 x 64 elements with 16 lanes.
 constexpr int64_t kGroupColumns = 64, kRowStrips = 8;
 
+// pack_columns and pack_rows of f16 and bf16.
+template <class T>
+void pack_columns(const T* b, int64_t leading, bool trans, int64_t depth, int64_t columns, float* to) {
+  constexpr int64_t kLines = 16;  // of the strip, which stay in the first cache meanwhile
+  for (int64_t start = 0; start < depth; start += kLines) {
+    const int64_t end = std::min(depth, start + kLines);
+    if (columns < kStripColumns) std::fill(to + start * kStripColumns, to + end * kStripColumns, 0.0f);
+    if (trans) {
+      for (int64_t j = 0; j < columns; ++j)
+        for (int64_t l = start; l < end; ++l) to[l * kStripColumns + j] = widen(b[j * leading + l]);
+    } else {
+      for (int64_t l = start; l < end; ++l)
+        for (int64_t j = 0; j < columns; ++j) to[l * kStripColumns + j] = widen(b[l * leading + j]);
+    }
+  }
+}
+template <class T>
+void pack_rows(const T* a, int64_t leading, bool trans, int64_t depth, int64_t rows, float* to) {
+  if (!trans) {
+    for (int64_t i = 0; i < kStripRows; ++i)
+      for (int64_t l = 0; l < depth; ++l)
+        to[i * kStripPitch + l] = i < rows ? widen(a[i * leading + l]) : 0.0f;
+    return;
+  }
+  for (int64_t l = 0; l < depth; ++l, to += kStripRows)
+    for (int64_t i = 0; i < kStripRows; ++i) to[i] = i < rows ? widen(a[l * leading + i]) : 0.0f;
+}
+
 // Whether strips of a are read where they lie. With a pitch of a multiple of 4 KB what a strip reads shares
 // few sets of the caches; that matters unless it lies by columns and a strip takes nearly a whole line of
 // each.
-inline bool lies_well(const GemmProblem& p) {
+template <class T>
+bool lies_well(const GemmProblem& p) {
+  if (!std::is_same_v<T, float>) return false;
   return p.a.leading % 1024 != 0 || (p.trans_a && kStripRows * sizeof(float) > 48);
 }
 
 // A band of rows of a, and what is multiplied with them.
+template <class T>
 struct Band {
   const GemmProblem& p;
   const Beside& beside;
-  const float *a, *b;  // from the band's first row or column, and k, on
-  int64_t row, rows;   // of the result
+  const T *a, *b;     // from the band's first row or column, and k, on
+  int64_t row, rows;  // of the result
   int64_t column, columns;
   int64_t depth;
   bool first, last;  // of the parts of k
@@ -43,10 +75,11 @@ struct Band {
   static constexpr int64_t kStrip = kStripRows * kStripPitch;
 
   int64_t strips() const { return divide_up(rows, kStripRows); }
-  int64_t unpacked() const { return lies_well(p) ? rows / kStripRows : 0; }
-  const float* strip(int64_t i) const { return a + i * kStripRows * (p.trans_a ? 1 : p.a.leading); }
+  int64_t unpacked() const { return lies_well<T>(p) ? rows / kStripRows : 0; }
+  const T* strip(int64_t i) const { return a + i * kStripRows * (p.trans_a ? 1 : p.a.leading); }
   Rows rows_of(int64_t i) const {
-    if (i < unpacked()) return {strip(i), p.a.leading};
+    if constexpr (std::is_same_v<T, float>)
+      if (i < unpacked()) return {strip(i), p.a.leading};
     return {packed + (i - unpacked()) * kStrip, p.trans_a ? kStripRows : kStripPitch};
   }
 
@@ -59,11 +92,11 @@ struct Band {
     });
   }
 
-  const float* group(int64_t g) const { return b + g * kGroupColumns * (p.trans_b ? p.b.leading : 1); }
+  const T* group(int64_t g) const { return b + g * kGroupColumns * (p.trans_b ? p.b.leading : 1); }
   int64_t columns_of(int64_t g) const { return std::min(kGroupColumns, columns - g * kGroupColumns); }
 
   Lines lines_of(int64_t g) const {
-    const int64_t size = sizeof(float), step = p.b.leading * size;
+    const int64_t size = sizeof(T), step = p.b.leading * size;
     const char* const from = reinterpret_cast<const char*>(group(g));
     return p.trans_b ? Lines{from, step, depth * size, columns_of(g)}
                      : Lines{from, step, columns_of(g) * size, depth};
@@ -84,7 +117,7 @@ struct Band {
 
   // Whether the first product with a strip of the group packs it.
   bool packs_on_the_way(int64_t g, int64_t j) const {
-    return !p.trans_b && j + kStripColumns <= columns_of(g);
+    return std::is_same_v<T, float> && !p.trans_b && j + kStripColumns <= columns_of(g);
   }
 
   // What is not packed on the way.
@@ -110,44 +143,46 @@ struct Band {
       for (int64_t j = 0; j < block.columns; j += kStripColumns) {
         const Target target{block.z + i * pitch + j, pitch, std::min<int64_t>(kStripRows, block.rows - i),
                             std::min<int64_t>(kStripColumns, block.columns - j), !first};
-        const bool packing = fresh && i == 0 && packs_on_the_way(g, j);
+        const float* from = nullptr;
+        if constexpr (std::is_same_v<T, float>)
+          if (fresh && i == 0 && packs_on_the_way(g, j)) from = this->group(g) + j;
         multiply_strips(p.trans_a, depth, rows_of(begin + i / kStripRows),
-                        {group + j * depth, packing ? this->group(g) + j : nullptr, p.b.leading}, target,
-                        ahead);
+                        {group + j * depth, from, p.b.leading}, target, ahead);
       }
     return block;
   }
 };
 
-// One product, m, n, k >= 1, to z with `pitch` elements from row to row; `finish(block)` is called for blocks
-// of it that do not overlap, once each is complete, and reads `beside` there. Code::Device without memory.
-template <class Finish>
+// One product of elements T, m, n, k >= 1, to z with `pitch` elements from row to row; `finish(block)` is
+// called for blocks of it that do not overlap, once each is complete, and reads `beside` there. Code::Device
+// without memory.
+template <class T, class Finish>
 Status multiply_packed(const GemmProblem& p, const Product& product, const Beside& beside, float* z,
                        int64_t pitch, Finish finish) {
-  const float* a = p.a.of<const float>(product);
-  const float* b = p.b.of<const float>(product);
+  const T* a = p.a.of<const T>(product);
+  const T* b = p.b.of<const T>(product);
   const int64_t group_size = kGroupColumns * std::min(p.k, kDepth);
-  const int64_t band_rows = lies_well(p) ? kUnpackedBandRows : kBandRows;
-  const int64_t most_packed = lies_well(p) ? 1 : divide_up(std::min(p.m, kBandRows), kStripRows);
-  float* const packed = packed_rows().room(most_packed * Band::kStrip);
+  const int64_t band_rows = lies_well<T>(p) ? kUnpackedBandRows : kBandRows;
+  const int64_t most_packed = lies_well<T>(p) ? 1 : divide_up(std::min(p.m, kBandRows), kStripRows);
+  float* const packed = packed_rows().room(most_packed * Band<T>::kStrip);
   float* const mine = packed_group().room(group_size);
   if (!packed || !mine) return Status::device("no memory for the operands of a matrix product");
 
   for (int64_t column = 0; column < p.n; column += kMostGroups * kGroupColumns)
     for (int64_t start = 0; start < p.k; start += kDepth)
       for (int64_t row = 0; row < p.m; row += band_rows) {
-        const Band band{.p = p,
-                        .beside = beside,
-                        .a = a + (p.trans_a ? start * p.a.leading + row : row * p.a.leading + start),
-                        .b = b + (p.trans_b ? column * p.b.leading + start : start * p.b.leading + column),
-                        .row = row,
-                        .rows = std::min(band_rows, p.m - row),
-                        .column = column,
-                        .columns = std::min(kMostGroups * kGroupColumns, p.n - column),
-                        .depth = std::min(kDepth, p.k - start),
-                        .first = start == 0,
-                        .last = start + kDepth >= p.k,
-                        .packed = packed};
+        const Band<T> band{.p = p,
+                           .beside = beside,
+                           .a = a + (p.trans_a ? start * p.a.leading + row : row * p.a.leading + start),
+                           .b = b + (p.trans_b ? column * p.b.leading + start : start * p.b.leading + column),
+                           .row = row,
+                           .rows = std::min(band_rows, p.m - row),
+                           .column = column,
+                           .columns = std::min(kMostGroups * kGroupColumns, p.n - column),
+                           .depth = std::min(kDepth, p.k - start),
+                           .first = start == 0,
+                           .last = start + kDepth >= p.k,
+                           .packed = packed};
         band.pack_strips();
         const Parts parts(band.strips(), kRowStrips);
         const int64_t groups = divide_up(band.columns, kGroupColumns);
@@ -179,7 +214,7 @@ Status multiply_packed(const GemmProblem& p, const Product& product, const Besid
 
 constexpr bool kPacks = false;
 
-template <class Finish>
+template <class T, class Finish>
 Status multiply_packed(const GemmProblem&, const Product&, const Beside&, float*, int64_t, Finish) {
   return Status::state("this build has no product of its own");
 }

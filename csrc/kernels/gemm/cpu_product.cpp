@@ -6,6 +6,12 @@ namespace aicf::cpu {
 namespace {
 
 template <class T>
+constexpr DType kDType = std::is_same_v<T, float>      ? DType::F32
+                         : std::is_same_v<T, double>   ? DType::F64
+                         : std::is_same_v<T, BFloat16> ? DType::BF16
+                                                       : DType::F16;
+
+template <class T>
 void product(const int64_t* sizes, const void* a, const void* b, void* z, EpilogueFunction epilogue,
              void* const* addresses) {
   GemmProblem p{};
@@ -24,8 +30,9 @@ void product(const int64_t* sizes, const void* a, const void* b, void* z, Epilog
       read.add(addresses[row[0]], row[1], row[2]);
     return read;
   };
-  p.dtype = std::is_same_v<T, float> ? DType::F32 : DType::F64;  // of the sums
-  if (!multiply<T>(p, to, packs(p), beside, finish).is_ok()) multiply_in_blocks<T>(p, to, finish);
+  p.dtype = kDType<T>;
+  if (!multiply<T>(p, to, packs(p) || packs_widened(p), beside, finish).is_ok())
+    multiply_in_blocks<T>(p, to, finish);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Matrix products on the CPU, and what is done with each block of one while it is still in the cache. Large
-// and small products of f32 are our own where the processor has what they need; others and f64 are those of
-// BLAS, 16-bit floats are multiplied tile by tile. The blocks follow from the sizes alone, so the same sizes
-// give the same bits whatever the number of threads.
+// and small products of f32, and large ones of 16-bit floats, are our own where the processor has what they
+// need; others and f64 are those of BLAS, or tile by tile. The blocks follow from the sizes alone, so the
+// same sizes give the same bits whatever the number of threads.
 #pragma once
 #include <algorithm>
 #include <climits>
@@ -40,12 +40,22 @@ struct Blocks {
 // Below this packing does not pay; narrower operands would leave registers empty.
 constexpr int64_t kLeastPacked = 1'000'000, kLeastExtent = 32;
 
+inline bool is_large(const GemmProblem& p) {
+  return double(p.m) * double(p.n) * double(p.k) >= double(kLeastPacked);
+}
+
 // Whether a product can be packed, or divided into blocks; and which of the two it is where nobody has asked.
 inline bool can_pack(const GemmProblem& p) {
   return kPacks && p.dtype == DType::F32 && std::min(p.m, p.n) >= kLeastExtent;
 }
-inline bool packs(const GemmProblem& p) {
-  return can_pack(p) && double(p.m) * double(p.n) * double(p.k) >= double(kLeastPacked);
+inline bool packs(const GemmProblem& p) { return can_pack(p) && is_large(p); }
+// Of f16 and bf16. Tiles whose strips are packed for them alone are as fast where k is short, and where there
+// are many products for the threads.
+inline bool packs_widened(const GemmProblem& p) {
+  constexpr int64_t kShortest = 128, kFew = 4;
+  constexpr double kLargest = 3e7;
+  const bool is_one_of_many = p.batch >= kFew && double(p.m) * double(p.n) * double(p.k) < kLargest;
+  return kPacks && dtype_size(p.dtype) == 2 && is_large(p) && p.k >= kShortest && !is_one_of_many;
 }
 
 // BLAS counts in ints.
@@ -117,12 +127,16 @@ template <class T, class ReadBeside, class Finish>
 Status multiply(const GemmProblem& p, const Matrices<void*>& z, bool packed, const ReadBeside& beside,
                 const Finish& finish) {
   if (p.m == 0 || p.n == 0) return Status::ok();
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (!std::is_same_v<T, double>) {
     if (packed) {
       for (int64_t i = 0; i < p.batch; ++i) {
         const Product product = p.product(i);
-        AICF_TRY(multiply_packed(p, product, beside(product), z.of<float>(product), z.leading,
-                                 [&](const Block<float>& block) { finish(i, product, block); }));
+        const auto finish_one = [&](const Block<float>& block) {
+          finish(i, product,
+                 Block<T>{block.z, block.pitch, block.row, block.column, block.rows, block.columns});
+        };
+        AICF_TRY(
+            multiply_packed<T>(p, product, beside(product), z.of<float>(product), z.leading, finish_one));
       }
       return Status::ok();
     }

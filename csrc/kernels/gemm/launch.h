@@ -19,6 +19,7 @@ CpuBlasGemm cpu_blas_gemm(const OpDesc& op, const std::string& choice);
 Status gemm_cpu_blas(const CpuBlasGemm& gemm, const LaunchContext& ctx);
 size_t gemm_cpu_blas_workspace(const OpDesc& op);
 // Any float dtype, no library.
+size_t gemm_cpu_plain_workspace(const OpDesc& op);
 Status gemm_cpu_plain(const GemmProblem& p, const LaunchContext& ctx);
 
 // A product and how it is divided.

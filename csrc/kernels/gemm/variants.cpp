@@ -189,7 +189,8 @@ constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>
       cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),                        \
       choosing(cpu_row(op "_cpu_blas", op, cpu_blas, supports_blas, gemm_cpu_blas_workspace),               \
                choices_of_cpu_blas),                                                                        \
-      cpu_row(op "_cpu_plain", op, prepare_with<gemm_problem, gemm_cpu_plain>, supports_product)
+      cpu_row(op "_cpu_plain", op, prepare_with<gemm_problem, gemm_cpu_plain>, supports_product,            \
+              gemm_cpu_plain_workspace)
 
 // The library has no epilogue in f64.
 constexpr KernelVariant kVariants[] = {AICF_CUBLASLT_ROW("gemm", "_f64", F64), AICF_GEMM_ROWS("gemm"),

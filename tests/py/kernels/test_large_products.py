@@ -8,14 +8,16 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Iterator
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from aicf_mlir import _C, OpKind, op_call
 
-Array = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
 PAGE = mmap.PAGESIZE
 NOTHING_ALLOWED = 0
 SIZES = [
@@ -47,19 +49,20 @@ def _as_before() -> Iterator[None]:
     _C.set_threads(before)
 
 
-def guarded(shape: tuple[int, ...]) -> Array:
+def guarded(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
     """Zeros that end where a page begins that must not be touched."""
-    size = int(np.prod(shape)) * 4
+    count = int(np.prod(shape))
+    size = count * np.dtype(dtype).itemsize
     pages = -(-size // PAGE)
     memory = mmap.mmap(-1, (pages + 1) * PAGE)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.mprotect(ctypes.c_void_p(start + pages * PAGE), PAGE, NOTHING_ALLOWED) == 0
-    return np.frombuffer(memory, np.float32, size // 4, pages * PAGE - size).reshape(shape)
+    return np.frombuffer(memory, dtype, count, pages * PAGE - size).reshape(shape)
 
 
-def random(shape: tuple[int, ...], seed: int) -> Array:
-    found = guarded(shape)
+def random(shape: tuple[int, ...], seed: int, dtype: Any = np.float32) -> Array:
+    found = guarded(shape, dtype)
     found[...] = np.random.default_rng(seed).standard_normal(shape)
     return found
 
@@ -84,3 +87,50 @@ def test_edges(size: tuple[int, int, int], trans_a: bool, trans_b: bool) -> None
         assert (np.abs(result - exact) <= bound).all()
         first = result if first is None else first
         assert result.tobytes() == first.tobytes()
+
+
+NARROW = (*SIZES, (130, 70, 300), (257, 33, 640), (40, 30, 2000))
+"""Tiles of strips, and what is packed for all threads."""
+
+
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("size", NARROW, ids=str)
+@pytest.mark.parametrize("batch", [1, 5])
+def test_edges_of_16_bit_floats(size: tuple[int, int, int], trans_a: bool, trans_b: bool, batch: int) -> None:
+    """Integers, which are exact in f32: the result is rounded once."""
+    (m, n, k), dtype = size, np.float16 if trans_a == trans_b else ml_dtypes.bfloat16
+    a = random((batch, k, m) if trans_a else (batch, m, k), 0, dtype)
+    b = random((batch, n, k) if trans_b else (batch, k, n), 1, dtype)
+    for each in (a, b):
+        each[...] = np.rint(each.astype(np.float32) * 2).astype(dtype)
+    left = (a.swapaxes(1, 2) if trans_a else a).astype(np.float64)
+    right = (b.swapaxes(1, 2) if trans_b else b).astype(np.float64)
+    exact = (left @ right).astype(np.float32).astype(dtype)
+    for threads in (1, 2, 7):
+        _C.set_threads(threads)
+        result = guarded((batch, m, n), dtype)
+        result[...] = np.nan
+        op_call(OpKind.Gemm, [a, b], [result], {"trans_a": trans_a, "trans_b": trans_b}, "gemm_cpu_plain")
+        assert result.tobytes() == exact.tobytes()
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+def test_a_wide_result_of_16_bit_floats_is_summed_in_parts(trans_a: bool) -> None:
+    """More rows than 32 MB of sums hold."""
+    m, n, k = 300, 40_000, 128
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    bias = rng.integers(-9, 9, n).astype(np.float32)
+    exact = np.maximum(a @ b + bias, 0).astype(ml_dtypes.bfloat16)
+    given = [x.astype(ml_dtypes.bfloat16) for x in (a.T.copy() if trans_a else a, b, bias)]
+    out = np.full((m, n), np.nan, ml_dtypes.bfloat16)
+    inputs = dict(zip(("a", "b", "bias"), given, strict=True))
+    op_call(
+        OpKind.GemmEpilogue,
+        inputs,
+        {"out": out},
+        {"trans_a": trans_a, "act": "relu"},
+        "gemm_epilogue_cpu_plain",
+    )
+    assert out.tobytes() == exact.tobytes()

@@ -62,7 +62,9 @@ Function, Mathematics of Computation 23, 1969.
 
 def ratio_at(x: Scalar, polynomials: tuple[tuple[float, ...], tuple[float, ...]]) -> Scalar:
     """The quotient of two polynomials."""
-    above, below = (reduce(lambda sum_, next_: sum_ * x + next_, each[1:], x.of(each[0])) for each in polynomials)
+    above, below = (
+        reduce(lambda sum_, next_: sum_ * x + next_, each[1:], x.of(each[0])) for each in polynomials
+    )
     return above / below
 
 

@@ -44,8 +44,8 @@ class KeepScoresPass(ModulePass):
             if not isinstance(inner, AttentionBase) or not keeps_scores(inner, self.target):
                 continue
             gradients = [use.operation for kept in (inner.largest, inner.total) for use in kept.uses]
-            if not gradients and self.target != "cpu":  # nothing is computed twice
-                continue
+            if self.target != "cpu" and is_true(inner.causal) and not gradients:
+                continue  # our kernels skip half of the scores, and none is computed twice
             if all(is_gradient(each, inner) for each in gradients):
                 compose(
                     inner, [each for each in dict.fromkeys(gradients) if isinstance(each, AttentionGradBase)]

@@ -210,7 +210,7 @@ def test_its_plan_for_a_gpu_compiles_without_one(element: str, tmp_path: Path) -
 
 @pytest.mark.parametrize(("columns", "neighbours"), [(9, 1), (4225, 1), (4226, 2), (4228, 4)])
 def test_an_epilogue_takes_what_divides_a_row(columns: int, neighbours: int) -> None:
-    """Of each member of a batch: what lies behind the row would be written. Tiles of small results have one in f32 in any case."""
+    """Of each member of a batch: what lies behind the row would be written. Tiles of small results have one in any case."""
     text = f"""
 func.func @f(%x: tensor<2x9x9xf32>, %w: tensor<2x9x{columns}xf32>) -> tensor<2x9x{columns}xf32> {{
   %0 = nn.matmul %x, %w : (tensor<2x9x9xf32>, tensor<2x9x{columns}xf32>) -> tensor<2x9x{columns}xf32>

@@ -89,13 +89,13 @@ def schedule(kernel: Kernel) -> MapSchedule:
 
 
 def across(kernel: Kernel, axes: list[Axis], wide: int) -> list[Axis]:
-    """The axes for an operand that lies across, whose neighbours are along an axis that is not the last: as many of them as
-    fill a sector come to neighbouring threads, which then take the next vector of the last axis.
+    """The axes for a tensor that lies across, whose neighbours are along an axis that is not the last: as many of them as fill
+    a sector come to neighbouring threads, which then take the next vector of the last axis.
     """
     if len(axes) < 2 or kernel.body.dims or axes[-1].size % wide:
         return axes
     *outer, last = axes
-    for number in varying(kernel, axes)[: len(kernel.operands)]:
+    for number in varying(kernel, axes):
         side = next((axis for axis in outer if axis.strides[number] == 1), None)
         count = SECTOR // size_of(tensors(kernel)[number].element)
         if side is None or last.strides[number] in (0, 1) or side.size % count:

@@ -51,6 +51,7 @@ CONVOLVED = {"y": f32((2, 6, 3, 3))}
 WINDOWS: dict[str, Any] = {"stride": [1, 1], "dilation": [1, 1], "low": [0, 0], "size": [3, 3], "groups": 2}
 
 ATTENTION: Named = {"query": f32((2, 4, 3, 8)), "key": f32((2, 2, 5, 8)), "value": f32((2, 2, 5, 6))}
+DRAWN: Named = {"random": [("i64", (2,))]}
 ATTENDED: Named = {"out": f32((2, 4, 3, 6)), **dict.fromkeys(("largest", "total"), f32((2, 4, 3)))}
 ATTENTION_GRAD: Named = {"dout": ATTENDED["out"], **ATTENTION, **ATTENDED}
 HEAD_GRADIENTS: Named = {f"d{name}": specs for name, specs in ATTENTION.items()}
@@ -179,6 +180,11 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("attention", ATTENTION, ATTENDED | {"largest": f32((2, 4, 5))}, SCALE, "largest: expected f32[2, 4, 3], got f32[2, 4, 5]"),
     ("attention", ATTENTION, ATTENDED | {"total": f32((2, 4, 5))}, SCALE, "total: expected f32[2, 4, 3], got f32[2, 4, 5]"),
     ("attention", ATTENTION, ATTENDED, {}, "needs the attribute scale"),
+    ("attention", ATTENTION, ATTENDED, SCALE | {"p": 0.1}, "p: expected 0 without random, got 0.1"),
+    ("attention", ATTENTION | DRAWN, ATTENDED, SCALE | {"p": 1.0}, "p: expected at least 0 and less than 1, got 1"),
+    ("attention", ATTENTION | DRAWN, ATTENDED, SCALE | {"p": 0.1, "site": -1}, "site: expected 32 bits, got -1"),
+    ("attention", ATTENTION | {"random": [("i64", (3,))]}, ATTENDED, SCALE | {"p": 0.1}, "random: expected i64[2], got i64[3]"),
+    ("attention_grad", ATTENTION_GRAD | DRAWN, HEAD_GRADIENTS, SCALE | {"p": -0.1}, "p: expected at least 0 and less than 1, got -0.1"),
     ("attention_grad", ATTENTION_GRAD | {"dout": f32((2, 4, 3, 8))}, HEAD_GRADIENTS, SCALE, "dout: expected f32[2, 4, 3, 6], got f32[2, 4, 3, 8]"),
     ("attention_grad", ATTENTION_GRAD | {"largest": f32((2, 3, 4))}, HEAD_GRADIENTS, SCALE, "largest: expected f32[2, 4, 3], got f32[2, 3, 4]"),
     ("attention_grad", ATTENTION_GRAD | {"total": f32((2, 3, 4))}, HEAD_GRADIENTS, SCALE, "total: expected f32[2, 4, 3], got f32[2, 3, 4]"),

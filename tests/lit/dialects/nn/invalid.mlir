@@ -455,6 +455,24 @@
 
 // -----
 
+%q, %k, %v, %r = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2xi64>)
+// expected-error@below {{expected p of at least 0 and less than 1, got 1.0}}
+%o, %l, %s = nn.attention_dropout %q, %k, %v, %r {scale = 1.0, p = 1.0, site = 0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2xi64>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
+
+// -----
+
+%q, %k, %v, %r = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<3xi64>)
+// expected-error@below {{expected random of type tensor<2xi64>, got tensor<3xi64>}}
+%o, %l, %s = nn.attention_dropout %q, %k, %v, %r {scale = 1.0, p = 0.5, site = 0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<3xi64>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
+
+// -----
+
+%x, %r = "test.op"() : () -> (tensor<8xf32>, tensor<2xi64>)
+// expected-error@below {{expected matrices with tiled, got tensor<8xf32>}}
+%y = nn.dropout %x, %r {p = 0.5, site = 0, tiled = true} : (tensor<8xf32>, tensor<2xi64>) -> tensor<8xf32>
+
+// -----
+
 %x = "test.op"() : () -> tensor<4x4xf16>
 // expected-error@below {{allow_tf32: expected operands of f32, got tensor<4x4xf16>}}
 %y = nn.matmul %x, %x {allow_tf32 = true} : (tensor<4x4xf16>, tensor<4x4xf16>) -> tensor<4x4xf16>

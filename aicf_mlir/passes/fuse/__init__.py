@@ -42,7 +42,7 @@ from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.scattered import read_rows_in_place
 from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
 from aicf_mlir.passes.fuse.short_rows import write_short_rows_as_maps
-from aicf_mlir.passes.fuse.small_batches import generate_small_batches
+from aicf_mlir.passes.fuse.small_batches import generate_products, generate_small_batches
 from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
 from aicf_mlir.passes.fuse.tall_products import divide_tall_products
 from aicf_mlir.passes.fuse.update import UpdateFusion
@@ -101,8 +101,9 @@ class FusePass(ModulePass):
                     write_losses_as_loops(function, bodies)
                 if rows is not None:
                     fuse_chains(function, bodies, self.target, rows, reason)
-                if self.target != "cpu" and not is_small:
+                if self.target != "cpu":
                     write_narrow_products_as_loops(function, bodies, small)
+                if self.target != "cpu" and not is_small:
                     align_products(function)
                     divide_tall_products(function)
                 if not is_small:  # else each product is generated, so that it can be one launch with others
@@ -111,22 +112,23 @@ class FusePass(ModulePass):
                 if fuse_loops(function, bodies, last=False) and not is_small:
                     fuse_products(function, library)  # one launch reads it now, two did before
                 fuse_epilogues(function, bodies, library, last=True)
-                fuse_loops(function, bodies, last=True)
+                fuse_loops(function, bodies, last=True, every=is_small)
                 if self.target != "cpu" and add_columns_first(function, bodies):
-                    fuse_loops(function, bodies, last=True)
+                    fuse_loops(function, bodies, last=True, every=is_small)
                 fuse_updates(function)
                 fuse_checks(function, SMALL if self.target == "cpu" else SMALL_ON_GPU)
                 if self.target == "cpu":  # where a launch is a call
                     write_short_rows_as_maps(function, bodies)
                     fuse_segments(function, bodies, SMALL)
+                    updates.place()
                 else:
                     fuse_arguments(function, bodies, SMALL_ON_GPU)
                     fuse_segments(function, bodies, SMALL_ON_GPU)
                     fuse_scatters(function, self.target, SMALL_ON_GPU)
                     generate_small_batches(function, bodies, library)
-                updates.place()
                 tell_apart(function, bodies)
                 if is_small:
+                    generate_products(function, bodies, small.is_small_product)
                     fuse_horizontally(op, function, bodies, self.target)
         drop_unread_bodies(op)
 

@@ -1,10 +1,11 @@
 """Horizontal fusion: independent launches of a small step become one on a GPU, with their blocks next to each other in one grid.
 
 A step whose launches have a few blocks each waits for one launch after the other, and parallel branches in the graph cost edges.
-So each generated launch joins the latest launch that can stand at a place for both. The place is after all that both read, before
-all that read them, and after every other reader of a value that an update of theirs replaces. A launch that is too early for that
-moves down. This holds only if the updates of a step are the epilogues of its products (small_updates.py): a large launch has a
-grid of its own.
+So the step is written level by level. The level of a launch is the number of launches that must end before it: those that make
+what it reads, and, if it replaces an argument, all others that read that. Generated launches of one level are one launch. Those
+that nothing waits for, as most updates are, stand with the last ones that leave room for them: until then they would only delay
+what others wait for.
+This holds only if updates of a step are the epilogues of its products (small_updates.py): a large launch has a grid of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from aicf_mlir.codegen.cuda.horizontal import part_of
 from aicf_mlir.dialects import kernel
@@ -31,16 +32,15 @@ from aicf_mlir.passes.fuse.views import sink
 
 MOST_BLOCKS = 8 * 132
 """The most blocks of one launch: as many as a large chip runs at the same time."""
-LOOK_BACK = 4
-"""The number of groups that are tried for a launch."""
+AT_ONCE_BLOCKS = 3 * 132
+"""The blocks of products among them that it runs at the same time. Beside more of them an update waits."""
 
 
 @dataclass(eq=False)
 class LaunchGroup:
-    """Launches that become one, at the place `anchor`."""
+    """Launches of one level that become one."""
 
     ops: list[KernelOp]
-    anchor: int
     blocks: int
 
 
@@ -51,21 +51,33 @@ class HorizontalFusion:
         self.function, self.bodies = function, bodies
         self.block = function.body.block
         self.selection = Selection(module, target)
-        self.ops = list(self.block.ops)
-        self.position: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
-        """The place of each op; for an op in a group, the place of the group."""
         self.kernels: dict[KernelOp, Kernel] = {}
-        self.replaced = dict(self._replaced())
-        """The arguments that the results of each launch replace."""
+        self.before = self._before()
+        """What must end before each launch, in the order of the text."""
+        self.position = {op: at for at, op in enumerate(self.before)}
+        self.levels: dict[Operation, int] = {}
 
     def run(self) -> None:
         """Write the launches."""
-        groups: list[LaunchGroup] = []
-        for op in self.ops:
-            if isinstance(op, GeneratedOp) and (blocks := self.blocks_of(op)):
-                self.place(op, blocks, groups)
-        for group in groups:
+        awaited = {op for before in self.before.values() for op in before}
+        groups: dict[int, list[LaunchGroup]] = {}
+        for op, before in self.before.items():
+            self.levels[op] = max((self.levels[each] + 1 for each in before), default=0)
+        last = max(self.levels.values(), default=0)
+        for op in sorted(self.levels, key=lambda op: (op not in awaited, -self.levels[op])):
+            if not isinstance(op, GeneratedOp) or not (blocks := self.blocks_of(op)):
+                continue
+            own = self.levels[op]
+            later = range(last, own, -1) if op not in awaited else ()
+            if not any(
+                join(op, blocks, groups.get(level, []), AT_ONCE_BLOCKS) for level in later
+            ) and not join(op, blocks, groups.get(own, []), MOST_BLOCKS):
+                groups.setdefault(own, []).append(LaunchGroup([op], blocks))
+        self.levels |= {op: level for level, made in groups.items() for group in made for op in group.ops}
+        self.sort()
+        for group in (group for level in groups.values() for group in level):
             if len(group.ops) > 1:
+                group.ops.sort(key=self.position.__getitem__)
                 self.write(group)
 
     def blocks_of(self, op: GeneratedOp) -> int:
@@ -80,77 +92,42 @@ class HorizontalFusion:
         self.kernels[op] = found
         return part.blocks if part.blocks <= MOST_BLOCKS else 0
 
-    def place(self, op: KernelOp, blocks: int, groups: list[LaunchGroup]) -> None:
-        """Place a launch in the latest group that takes it, or in one of its own."""
-        at = self.position[op]
-        for group in reversed(groups[-LOOK_BACK:]):
-            if group.blocks + blocks > MOST_BLOCKS:
-                continue
-            if not self.stands([op], group, group.anchor):
-                if not self.stands(group.ops, group, at) or not self.stands([op], group, at):
-                    continue
-                self.move(group, at)
-            group.ops.append(op)
-            group.blocks += blocks
-            self.position[op] = group.anchor
-            return
-        groups.append(LaunchGroup([op], at, blocks))
-
-    def stands(self, ops: Iterable[KernelOp], group: LaunchGroup, place: int) -> bool:
-        """True if launches may stand at a place of the text, as parts of a group."""
-        for op in ops:
-            made = (self.made(value) for value in op.operands)
-            if any(where >= place for where in made):
-                return False
-            if any(
-                self.where(reader, group) <= place for result in op.results for reader in readers_of(result)
-            ):
-                return False
-            for argument in self.replaced.get(op, ()):
-                others = [reader for reader in readers_of_casts(argument) if reader is not op]
-                if any(reader in group.ops or self.position[reader] >= place for reader in others):
-                    return False
-            for argument in {origin for value in op.operands for origin in origins_of(value)}:
-                writer = self.writer(argument)
-                if (
-                    writer is not None
-                    and writer is not op
-                    and (writer in group.ops or self.position[writer] <= place)
-                ):
-                    return False
-        return True
-
-    def where(self, reader: Operation, group: LaunchGroup) -> int:
-        """The place of a reader of a group; a reader within the group counts as never after it."""
-        return -1 if reader in group.ops else self.position[reader]
-
-    def made(self, value: SSAValue) -> int:
-        """The place at which a value is made; arguments and constants come before everything."""
-        op = kernel.block_of(value).owner
-        return -1 if isinstance(op, Block | kernel.ConstantOp) else self.position[op]
-
-    def writer(self, argument: SSAValue) -> Operation | None:
-        """The launch that replaces an argument."""
-        return next((op for op, arguments in self.replaced.items() if argument in arguments), None)
-
-    def _replaced(self) -> Iterator[tuple[Operation, list[BlockArgument]]]:
-        index, found = ArgumentIndex(argument_labels(self.function)), dict[Operation, list[BlockArgument]]()
+    def _before(self) -> dict[Operation, list[Operation]]:
+        """Each launch, and those that must end before it."""
+        launches = {op: list[Operation]() for op in self.block.ops if is_launch(op)}
+        for op, before in launches.items():
+            before += (each for value in op.operands for each in makers_of(value))
+        index = ArgumentIndex(argument_labels(self.function))
         given = zip(return_op(self.function).operands, result_labels(self.function), strict=True)
         for value, label in given:
-            op = kernel.block_of(value).owner
-            if label.role == "update" and isinstance(op, Operation):
-                found.setdefault(op, []).append(self.function.args[index.updated_by(label)[0]])
-        yield from found.items()
+            if label.role != "update":
+                continue
+            argument = self.function.args[index.updated_by(label)[0]]
+            for writer in makers_of(value):
+                for reader in readers_of_casts(argument):
+                    if reader.is_before_in_block(writer):
+                        launches[writer].append(reader)
+                    elif reader is not writer:
+                        launches[reader].append(writer)  # as it stands, with a copy of the argument
+        return launches
 
-    def move(self, group: LaunchGroup, place: int) -> None:
-        """Move a group further down."""
-        group.anchor = place
-        for op in group.ops:
-            self.position[op] = place
+    def sort(self) -> None:
+        """Put the launches in the order of their levels, with what moves no memory after what it renames."""
+        order: dict[Operation, tuple[int, bool]] = {}
+        for op in self.block.ops:
+            if op in self.levels:
+                order[op] = self.levels[op], False
+            elif not isinstance(op, ReturnOp):
+                made = [self.levels[each] for value in op.operands for each in makers_of(value)]
+                order[op] = max(made, default=-1), True
+        end = return_op(self.function)
+        for op in sorted(order, key=order.__getitem__):
+            op.detach()
+            self.block.insert_op_before(op, end)
 
     def write(self, group: LaunchGroup) -> None:
         """Write one launch in place of these, after the views that it reads."""
-        anchor = self.ops[group.anchor]
+        anchor = group.ops[0]
         seen: dict[SSAValue, SSAValue] = {}
         operands = [self.seen_at(anchor, value, seen) for op in group.ops for value in op.operands]
         names = dict.fromkeys(str(op.attrs["body"]) for op in group.ops)
@@ -169,7 +146,6 @@ class HorizontalFusion:
             result.name_hint = value.name_hint
             value.replace_all_uses_with(result)
             sink(result, launch, anchor)
-        self.ops[group.anchor] = launch
         for op in group.ops:
             op.detach()
             op.erase()
@@ -195,6 +171,21 @@ class HorizontalFusion:
         return seen[value]
 
 
+def is_launch(op: Operation) -> bool:
+    """True for an op that takes time, or whose place matters."""
+    return not isinstance(op, (*kernel.VIEWS, kernel.ConstantOp, ReturnOp))
+
+
+def join(op: KernelOp, blocks: int, groups: Iterable[LaunchGroup], most: int) -> bool:
+    """True if one of the groups has room for a launch, which is then a member of it."""
+    for group in groups:
+        if group.blocks + blocks <= most:
+            group.ops.append(op)
+            group.blocks += blocks
+            return True
+    return False
+
+
 def view_at(value: SSAValue) -> Operation | None:
     """The op that renames memory for a launch; None if a launch or an argument gives it."""
     return value.owner if isinstance(value.owner, kernel.ReshapeOp | kernel.ViewOp) else None
@@ -204,6 +195,16 @@ def member_of(op: KernelOp, made: Kernel) -> Member:
     """The member that stands for a launch."""
     flags = tuple(name for name in ("trans_a", "trans_b", "allow_tf32") if op.attrs.get(name) is True)
     return Member(made.kind, len(op.operands), len(op.results), made.reduced, flags)
+
+
+def makers_of(value: SSAValue) -> Iterator[Operation]:
+    """The launches that make `value`, also through ops that move no memory."""
+    op = value.owner
+    if isinstance(op, kernel.VIEWS):
+        for each in op.operands:
+            yield from makers_of(each)
+    elif isinstance(op, Operation) and is_launch(op):
+        yield op
 
 
 def readers_of(value: SSAValue) -> Iterator[Operation]:
@@ -222,16 +223,6 @@ def readers_of_casts(value: SSAValue) -> Iterator[Operation]:
         for operand, result in pairs_of(reader):
             if kernel.block_of(operand) is value:
                 yield from readers_of(result)
-
-
-def origins_of(value: SSAValue) -> Iterator[SSAValue]:
-    """The memory of `value`, and, if that is a cast, its source."""
-    memory = kernel.block_of(value)
-    yield memory
-    if isinstance(memory.owner, Operation):
-        yield from (
-            kernel.block_of(operand) for operand, result in pairs_of(memory.owner) if result is memory
-        )
 
 
 def pairs_of(op: Operation) -> Iterator[tuple[SSAValue, SSAValue]]:

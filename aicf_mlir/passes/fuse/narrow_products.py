@@ -90,10 +90,15 @@ class NarrowProduct:
 
 
 def write_narrow_products_as_loops(function: FuncOp, bodies: Bodies, small: SmallUpdateFusion) -> None:
-    """Replace the narrow products of `function`, except those that tiles of small results compute."""
+    """Replace the narrow products of `function`, except those that tiles of small results compute: of these, in a step whose
+    products make its updates, those of few terms, which may become one launch with their neighbours.
+    """
     for op in list(function.body.block.ops):
         product = narrow_product(op) if isinstance(op, kernel.GemmOp) else None
-        if product is not None and not small.is_small_product(product.op.results[0]):
+        if product is None:
+            continue
+        has_tile = small.is_small_product(product.op.results[0])
+        if not has_tile or (small.launches and product.has_few_terms):
             Loops(product, bodies).write()
 
 

@@ -7,9 +7,11 @@ an epilogue that read more, on an H100.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
@@ -30,6 +32,13 @@ def generate_small_batches(function: FuncOp, bodies: Bodies, library: Library) -
     """Write the batches of small products of `function` as generated launches."""
     for op in list(function.body.block.ops):
         if isinstance(op, kernel.GemmOp) and is_small_batch(op) and not library.runs(op):
+            generate(op, bodies)
+
+
+def generate_products(function: FuncOp, bodies: Bodies, chosen: Callable[[SSAValue], bool]) -> None:
+    """Write the products of `function` whose results are chosen as generated launches."""
+    for op in list(function.body.block.ops):
+        if isinstance(op, kernel.GemmOp) and chosen(op.results[0]):
             generate(op, bodies)
 
 

@@ -3,8 +3,8 @@
 In a step with small products, time goes to launches and not to arithmetic, and every launch saved is worth some two microseconds.
 The update of a weight becomes the epilogue of the product that makes its gradient. The update of a bias becomes the epilogue of
 the sum that makes its gradient, written as a product with ones. The step is counted by a map as well, so that it is one launch
-with the values that all updates share. This is done only if all products of a function are small and all its updates can be
-fused: one remaining update would be a launch as before. A gradient of f16 or bf16 is rounded to that type, as if it were written
+with the values that all updates share. This is done only if all products of a function are small. An update of another gradient keeps
+its launch, which runs beside the others. A gradient of f16 or bf16 is rounded to that type, as if it were written
 and read.
 """
 
@@ -44,6 +44,7 @@ class SmallUpdateFusion(UpdateFusion):
     """The updates of one function for a GPU."""
 
     WAITS: ClassVar = False
+    LAST: ClassVar = False
     MAKES: ClassVar = "a small product or the sum of few rows"
 
     def __init__(self, function: FuncOp, bodies: Bodies, target: str):
@@ -53,7 +54,7 @@ class SmallUpdateFusion(UpdateFusion):
         """Columns of ones, by element type and length."""
 
     def write(self) -> None:
-        """Replace all updates, or none."""
+        """Replace the updates if all products are small."""
         found = [op for op in self.block.ops if isinstance(op, KernelOp) and op.op_name in UPDATES]
         if any(len(op.ins[GRADIENT]) != 1 for op in found):
             return  # text that is fused already
@@ -61,16 +62,19 @@ class SmallUpdateFusion(UpdateFusion):
         products = [op.results[0] for op in self.block.ops if isinstance(op, kernel.GemmOp)]
         if not found or not products or not all(map(self.is_small_product, products)):
             return
+        fused = False
         for op, gradient in zip(found, gradients, strict=True):
             if reason := self.reason(op, gradient):
-                remark(op, f"keeps the updates of this step launches of their own: {reason}")
-                return
-        for op, gradient in zip(found, gradients, strict=True):
+                remark(op, f"keeps its launch: {reason}")
+                continue
+            fused = True
             assert isinstance(gradient, OpResult) and isinstance(gradient.op, KernelOp)
             if isinstance(gradient.op, kernel.GemmOp):
                 self.fuse(op, gradient.op)
             else:
                 self.fuse_sum(op, gradient.op)
+        if not fused:
+            return
         for op in list(self.block.ops):
             if isinstance(op, kernel.AdvanceOp):
                 self.count(op)

@@ -58,6 +58,8 @@ class UpdateFusion:
 
     WAITS: ClassVar = True
     """True if the fusion pays only for an update with further operands than the gradient."""
+    LAST: ClassVar = True
+    """True if nothing in the step may read what an update gives."""
     MAKES: ClassVar = "what one product gives"
     """The phrase for how a gradient is made."""
 
@@ -95,7 +97,8 @@ class UpdateFusion:
             f"its gradient is not {self.MAKES}": not self.is_made(gradient),
             "something else reads the gradient": not gradient.has_one_use(),
             "it is not of f32": not self.has_types(update, gradient),
-            "a new value is read in the step": not all(isinstance(use.operation, ReturnOp) for use in uses),
+            "a new value is read in the step": self.LAST
+            and not all(isinstance(use.operation, ReturnOp) for use in uses),
             "its scalars are not known from the beginning": not all(map(is_of_arguments, counted)),
         }
         return next((reason for reason, holds in conditions.items() if holds), "")

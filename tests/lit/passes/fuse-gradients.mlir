@@ -3,24 +3,24 @@
 // RUN: aicf-opt %s --fuse --split-input-file | filecheck %s
 // RUN: aicf-opt %s --fuse --split-input-file --remarks 2>&1 | filecheck %s --check-prefix=REMARK
 
-// One launch for gradients of all types, of a product or not, also behind a reshape.
+// One launch for gradients of all types, of a long product or not, also behind a reshape.
 // CHECK-LABEL: func.func @types
 // CHECK-NOT: kernel.copy
 // CHECK-NOT: kernel.map
-// CHECK: %d = kernel.gemm a(%x) b(%x) {trans_a = true} : (tensor<8x4xbf16>, tensor<8x4xbf16>) -> tensor<4x4xbf16>
+// CHECK: %d = kernel.gemm a(%x) b(%x) {trans_a = true} : (tensor<2048x16xbf16>, tensor<2048x16xbf16>) -> tensor<16x16xbf16>
 // CHECK-NEXT: %[[FLAT:.*]] = kernel.reshape %h : (tensor<4x4xf16>) -> tensor<16xf16>
 // CHECK-NEXT: %p1, %q1, %r1 = kernel.sgd_step p(%p, %q, %r) g(%d, %[[FLAT]], %g) lr(%lr) weight_decay(%lr)
-// CHECK-NEXT: : (tensor<4x4xf32>, tensor<16xf32>, tensor<4xf32>, tensor<4x4xbf16>, tensor<16xf16>, tensor<4xf32>, tensor<f64>,
-func.func @types(%x: tensor<8x4xbf16>, %h: tensor<4x4xf16>, %g: tensor<4xf32>, %p: tensor<4x4xf32>, %q: tensor<16xf32>, %r: tensor<4xf32>, %lr: tensor<f64>)
-    -> (tensor<4x4xf32>, tensor<16xf32>, tensor<4xf32>) {
-  %d = kernel.gemm a(%x) b(%x) {trans_a = true} : (tensor<8x4xbf16>, tensor<8x4xbf16>) -> tensor<4x4xbf16>
-  %dp = kernel.copy x(%d) : (tensor<4x4xbf16>) -> tensor<4x4xf32>
-  %p1 = kernel.sgd_step p(%p) g(%dp) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<f64>, tensor<f64>) -> tensor<4x4xf32>
+// CHECK-NEXT: : (tensor<16x16xf32>, tensor<16xf32>, tensor<4xf32>, tensor<16x16xbf16>, tensor<16xf16>, tensor<4xf32>,
+func.func @types(%x: tensor<2048x16xbf16>, %h: tensor<4x4xf16>, %g: tensor<4xf32>, %p: tensor<16x16xf32>, %q: tensor<16xf32>, %r: tensor<4xf32>, %lr: tensor<f64>)
+    -> (tensor<16x16xf32>, tensor<16xf32>, tensor<4xf32>) {
+  %d = kernel.gemm a(%x) b(%x) {trans_a = true} : (tensor<2048x16xbf16>, tensor<2048x16xbf16>) -> tensor<16x16xbf16>
+  %dp = kernel.copy x(%d) : (tensor<16x16xbf16>) -> tensor<16x16xf32>
+  %p1 = kernel.sgd_step p(%p) g(%dp) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<16x16xf32>, tensor<16x16xf32>, tensor<f64>, tensor<f64>) -> tensor<16x16xf32>
   %wide = kernel.copy x(%h) : (tensor<4x4xf16>) -> tensor<4x4xf32>
   %dq = kernel.reshape %wide : (tensor<4x4xf32>) -> tensor<16xf32>
   %q1 = kernel.sgd_step p(%q) g(%dq) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<16xf32>, tensor<16xf32>, tensor<f64>, tensor<f64>) -> tensor<16xf32>
   %r1 = kernel.sgd_step p(%r) g(%g) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
-  func.return %p1, %q1, %r1 : tensor<4x4xf32>, tensor<16xf32>, tensor<4xf32>
+  func.return %p1, %q1, %r1 : tensor<16x16xf32>, tensor<16xf32>, tensor<4xf32>
 }
 
 // -----

@@ -18,9 +18,9 @@
 // SM90:     members = "map(8 -> 10), gemm_map(3 -> 1, trans_b, allow_tf32)"} id "gen_horizontal_
 // SM90:     kernel.gemm_map a(%h) b(%w1) {allow_tf32 = true, body = @exp} id "gen_gemm_map_
 // SM90:     kernel.gemm_map a(%e) b(%w2) x(%t) {body = @squared_error_grad{{.*}}} id "gen_gemm_map_
-// SM90:     members = "rowwise(2 -> 1, reduced 2), gemm_map(3 -> 1, trans_b)"} id "gen_horizontal_
-// SM90:     members = "gemm_map(12 -> 3, trans_a), gemm_map(3 -> 1, trans_b, allow_tf32)"} id "gen_horizontal_
-// SM90:     members = "gemm_map(12 -> 3, trans_a, allow_tf32), gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a, allow_tf32)"} id "gen_horizontal_
+// SM90:     kernel.gemm_map a(%do) b(%w2) {{.*}}trans_b = true} id "gen_gemm_map_
+// SM90:     kernel.gemm_map a(%dy) b(%w1) {{.*}}allow_tf32 = true, {{.*}} id "gen_gemm_map_
+// SM90:     members = "rowwise(2 -> 1, reduced 2), gemm_map(12 -> 3, trans_a, allow_tf32), gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a, allow_tf32), gemm_map(12 -> 3, trans_a)"} id "gen_horizontal_
 
 // The library multiplies in TF32, and a sum is one of f32.
 // LT:       bias(%b0) {{.*}} id "gemm_epilogue_tf32_cublaslt"

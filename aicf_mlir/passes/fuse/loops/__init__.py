@@ -18,13 +18,14 @@ from aicf_mlir.passes.fuse.loops.clusters import Clustering, clusters_of
 from aicf_mlir.passes.fuse.loops.emit import replace
 
 
-def fuse_loops(function: FuncOp, bodies: Bodies, last: bool) -> bool:
+def fuse_loops(function: FuncOp, bodies: Bodies, last: bool, every: bool = False) -> bool:
     """Replace the generated launches of `function` by their fused launches; return True if there were any.
 
-    In the `last` run maps join sums of all their elements; before it, a product may take the maps as its epilogue.
+    In the `last` run maps join sums of all their elements; before it, a product may take the maps as its epilogue. With `every`
+    launch of a loop generated, also those that stay alone, they may become one with others that do not depend on them.
     """
     changed = False
-    while clusters := clusters_of(function, bodies, last):
+    while clusters := clusters_of(function, bodies, last, every):
         replace(function, clusters, bodies)
         changed = True
     return changed

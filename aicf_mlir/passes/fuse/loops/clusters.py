@@ -340,10 +340,15 @@ class Clustering:
         return op in self.loops or self.is_free(op)
 
 
-def clusters_of(function: FuncOp, bodies: Bodies, last: bool) -> list[Cluster]:
-    """The clusters of `function` that become generated launches."""
+def clusters_of(function: FuncOp, bodies: Bodies, last: bool, every: bool) -> list[Cluster]:
+    """The clusters of `function` that become generated launches; with `every` one, those of one launch too."""
     made = Clustering(function, bodies, last).run()
-    return [c for c in made if len(c.members) > 1 or any(_rewritten(m) for m in c.members)]
+    return [
+        c
+        for c in made
+        if len(c.members) > 1
+        or any(_rewritten(m) or (every and not isinstance(m.op, GeneratedOp)) for m in c.members)
+    ]
 
 
 def _rewritten(member: LoopMember) -> bool:

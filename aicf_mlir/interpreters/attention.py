@@ -90,21 +90,21 @@ class Scores:
 
 
 def kept(random: Array, shape: Sequence[int], p: float, site: int, element: np.dtype[Any]) -> Array:
-    """What dropout multiplies the weights [B, H, Tq, Tk] by; a quarter of each tile of 16 x 16 draws four words each.
+    """What dropout multiplies the weights [B, H, Tq, Tk] by; in tiles of 16 x 16 each draw decides eight of them.
 
     These are the draws of `nn.dropout` with `tiled`.
     """
     *outer, rows, columns = shape
     i, j = np.arange(rows)[:, None], np.arange(columns)[None, :]
-    quarter = [-(-size // 16) * 8 for size in (rows, columns)]
+    tiles = [-(-size // 16) for size in (rows, columns)]
     matrix = np.arange(math.prod(outer)).reshape(*outer, 1, 1)
-    element_of = (matrix * quarter[0] + i // 16 * 8 + i % 8) * quarter[1] + j // 16 * 8 + j % 8
+    draw = (matrix * 8 * tiles[0] + i // 16 * 8 + i % 8) * 4 * tiles[1] + j // 16 * 4 + j % 8 // 2
     seed, step = random[0], random[1]
-    words = [philox(word, seed, step, np.asarray(site), element_of) for word in range(4)]
-    which = np.broadcast_to(i // 8 % 2 * 2 + j // 8 % 2, element_of.shape)
-    drawn = np.choose(which, words)
+    words = [philox(word, seed, step, np.asarray(site), draw) for word in range(4)]
+    which = np.broadcast_to(i // 8 % 2 * 2 + j // 8 % 2, draw.shape)
+    halves = np.choose(which, words) >> j % 2 * 16 & 0xFFFF
     factor = np.asarray(1.0 / (1.0 - p)).astype(element).astype(np.float64)
-    return np.where(drawn >= round(p * 2**32), factor, 0.0)
+    return np.where(halves >= round(p * 2**16), factor, 0.0)
 
 
 def attention(scores: Scores, value: Array) -> list[Array]:

@@ -180,14 +180,17 @@ class AttentionOp(AttentionBase):
 
 
 class DropoutBase(HeadsOp, abc.ABC):
-    """Dropout of the weights: `random` is [seed, steps taken], and the draws are those of `nn.dropout` with `tiled`."""
+    """Dropout of the weights: `random` is [seed, steps taken], and the draws are those of `nn.dropout` with `tiled`.
+
+    A weight is dropped with p rounded to a multiple of 2^-16.
+    """
 
     random = operand_def(TensorType)
     p = prop_def(FloatAttr.constr(f64))
     site = prop_def(IntegerAttr.constr(i64))
 
-    MOST: ClassVar[float] = 1.0 - 2.0**-32
-    """The largest p: a word of 32 bits decides."""
+    MOST: ClassVar[float] = 1.0 - 2.0**-16
+    """The largest p: a number of 16 bits decides."""
 
     @property
     def dropped(self) -> Dropped:
@@ -198,7 +201,7 @@ class DropoutBase(HeadsOp, abc.ABC):
         expect_type("random", self.random, RANDOM)
         expect_site(self.site.value.data)
         if not 0.0 <= self.p.value.data <= self.MOST:
-            raise VerifyException(f"expected p of at least 0 and less than 1, got {self.p.value.data}")
+            raise VerifyException(f"expected p of at least 0 and at most 1 - 2^-16, got {self.p.value.data}")
 
 
 @irdl_op_definition

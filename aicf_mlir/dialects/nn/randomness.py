@@ -4,7 +4,7 @@ So eager steps, replays, a backward pass that computes them again, and both devi
 
 The generator is Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011). `random` is the vector
 [seed, steps taken]. The key is the seed; the counter is [element, element >> 32, site, step], each of 32 bits. The
-element counts in row-major order, for dropout four neighbours as one, and each random op of a step has its own `site`.
+element counts in row-major order, for dropout several as one, and each random op of a step has its own `site`.
 """
 
 from __future__ import annotations
@@ -58,11 +58,15 @@ def words_at(seed: Scalar, step: Scalar, site: int, element: Scalar) -> Words:
 
 def linear(seed: Scalar, shape: Sequence[int]) -> Scalar:
     """The current element of a tensor of this shape, in row-major order."""
-    element = seed.of(0)
-    for dim, size in enumerate(shape):
-        at = seed.builder.index(dim)
-        element = at if dim == 0 else element * size + at
-    return element
+    return numbered(seed, [seed.builder.index(dim) for dim in range(len(shape))], shape)
+
+
+def numbered(seed: Scalar, places: Sequence[Scalar], shape: Sequence[int]) -> Scalar:
+    """The number of a place in a tensor of this shape, in row-major order."""
+    number = seed.of(0)
+    for dim, (at, size) in enumerate(zip(places, shape, strict=True)):
+        number = at if dim == 0 else number * size + at
+    return number
 
 
 def words(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> Words:
@@ -86,22 +90,27 @@ def shared_word(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> 
 TILE = 16
 """Rows and columns of a tile of a matrix whose elements share words."""
 
+HALF = (1 << 16) - 1
+"""The largest half of a word."""
 
-def tiled_word(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> Scalar:
-    """The word of the current element of matrices of this shape, which are in tiles of 16 x 16, the last ones padded.
 
-    A quarter of a tile counts as in row-major order; its element (i, j) has word 0, (i, j + 8) word 1, (i + 8, j) word 2 and
-    (i + 8, j + 8) word 3. So a thread that has these four, as in a product by tensor cores, draws once.
+def tiled_half(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> Scalar:
+    """The 16 bits of the current element of matrices of this shape, which are in tiles of 16 x 16, the last ones padded.
+
+    Eight elements share a draw, i and i + 8 of the rows and j, j + 1, j + 8 and j + 9 of the columns, for an even j. So a tile
+    has 8 x 4 draws; those of the matrices are numbered in row-major order. Element (i, j) has the lower half of word 0, (i, j +
+    8) that of word 1, (i + 8, j) that of word 2 and (i + 8, j + 8) that of word 3. The next column has the upper half.
+
+    A thread holds all eight in a product by tensor cores, and four of them in the transposed product. No larger group is whole
+    in both: a thread holds two rows of a product, and so the two products share 2 x 2 elements.
     """
-    element, upper = seed.of(0), list[Scalar]()
-    for dim, size in enumerate(shape):
-        at = seed.builder.index(dim)
-        if dim >= len(shape) - 2:
-            size = -(-size // TILE) * (TILE // 2)
-            upper.append((at & (TILE // 2)).differs(0))
-            at = at.apply("arith.shrui", 4) * (TILE // 2) + (at & (TILE // 2 - 1))
-        element = at if dim == 0 else element * size + at
-    return one_of(words_at(seed, step, site, element), *upper)
+    *outer, i, j = (seed.builder.index(dim) for dim in range(len(shape)))
+    row = i.apply("arith.shrui", 4) * 8 + (i & 7)
+    column = j.apply("arith.shrui", 4) * 4 + (j & 7).apply("arith.shrui", 1)
+    down, across = (-(-size // TILE) for size in shape[-2:])
+    draw = numbered(seed, [*outer, row, column], [*shape[:-2], down * 8, across * 4])
+    word = one_of(words_at(seed, step, site, draw), (i & 8).differs(0), (j & 8).differs(0))
+    return select((j & 1).differs(0), word.apply("arith.shrui", 16), word & HALF)
 
 
 class RandomizedOp(ValueOp, GeneratedInterface, abc.ABC):
@@ -144,8 +153,11 @@ class DropoutOp(RandomizedOp, DifferentiableInterface):
     """
     x / (1 - p), or 0 with probability p, each element by itself; everywhere 0 for p = 1.
 
-    As in torch a NaN stays one. The gradient is the same op of the cotangent: the mask is drawn again, not kept. With `tiled`,
-    for the weights of attention, four elements of a matrix share a draw (`tiled_word`).
+    As in torch a NaN stays one. The gradient is the same op of the cotangent: the mask is drawn again, not kept.
+
+    A word of 32 bits decides each element; p is rounded to a multiple of 2^-32. With `tiled`, for the weights of attention, half
+    a word does (`tiled_half`), and p is rounded to a multiple of 2^-16: 2^-17 or less drops nothing. Kept elements are divided by
+    1 - p itself.
     """
 
     name = "nn.dropout"
@@ -181,8 +193,8 @@ class DropoutOp(RandomizedOp, DifferentiableInterface):
         p, site = self.p.value.data, self.site.value.data
 
         def element(x: Scalar, seed: Scalar, step: Scalar) -> Scalar:
-            word = tiled_word if is_true(self.tiled) else shared_word
-            kept = word(seed, step, site, self.domain) >= round(p * (WORD + 1))
+            draw, most = (tiled_half, HALF) if is_true(self.tiled) else (shared_word, WORD)
+            kept = draw(seed, step, site, self.domain) >= round(p * (most + 1))
             return x * select(kept, x.of(1.0 / (1.0 - p) if p < 1.0 else 0.0), 0.0)
 
         return trace(self.compute_types, element)

@@ -58,10 +58,11 @@ Compute<T> delta_of(const AttentionProblem& p, int64_t b, int64_t h, int64_t i, 
                                            : sum([=](int64_t c) { return out[c * step]; }));
 }
 
-// A block of products becomes weights, and one of dout valueT the gradient of the scores.
+// A row of products becomes weights, and one of dout valueT the gradient of the scores; `kept`: what dropout
+// leaves of it.
 template <class T>
 void differentiate_row(const AttentionProblem& p, int64_t b, int64_t h, int64_t i, int64_t key, int64_t count,
-                       const Compute<T>* dout, Compute<T>* weights, Compute<T>* slopes) {
+                       const Compute<T>* dout, const uint8_t* kept, Compute<T>* weights, Compute<T>* slopes) {
   using C = Compute<T>;
   const int64_t at = (b * p.heads + h) * p.queries + i, shown = seen(p, i, key, count);
   const C largest = static_cast<const C*>(p.largest)[at], inverse = 1 / static_cast<const C*>(p.total)[at];
@@ -69,12 +70,12 @@ void differentiate_row(const AttentionProblem& p, int64_t b, int64_t h, int64_t 
   const C delta = delta_of<T>(p, b, h, i, dout);
   for (int64_t j = 0; j < shown; ++j) weights[j] = scalar::exp(weights[j] - largest) * inverse;
   std::fill(weights + shown, weights + count, C(0));
-  const Draws draws(p, b, h);
+  const C factor = static_cast<C>(p.kept);
   if (p.random != nullptr)
-    for (int64_t j = 0; j < count; ++j) slopes[j] *= draws.keeps(i, key + j) ? static_cast<C>(p.kept) : C(0);
+    for (int64_t j = 0; j < count; ++j) slopes[j] *= kept[j] ? factor : C(0);
   for (int64_t j = 0; j < count; ++j) slopes[j] = weights[j] * (slopes[j] - delta);  // 0 times NaN is NaN
   if (p.random != nullptr)
-    for (int64_t j = 0; j < shown; ++j) weights[j] *= draws.keeps(i, key + j) ? static_cast<C>(p.kept) : C(0);
+    for (int64_t j = 0; j < shown; ++j) weights[j] *= kept[j] ? factor : C(0);
 }
 
 template <class C>
@@ -97,8 +98,9 @@ void differentiate(const AttentionProblem& p, const Scratch<Compute<T>>& scratch
     const Matrix<C> weights{scratch.weights, pitch}, slopes{scratch.slopes, pitch};
     multiply(rows, count, p.size, false, true, query, block.key, scratch.weights, pitch, false);
     multiply(rows, count, p.value_size, false, true, dout, block.value, scratch.slopes, pitch, false);
+    const Kept kept(p, b, h, i, rows, block.first, count);
     for (int64_t r = 0; r < rows; ++r)
-      differentiate_row<T>(p, b, h, i + r, block.first, count, dout.data + r * dout.leading,
+      differentiate_row<T>(p, b, h, i + r, block.first, count, dout.data + r * dout.leading, kept.at[r],
                            scratch.weights + r * pitch, scratch.slopes + r * pitch);
     multiply(count, p.value_size, rows, true, false, weights, dout, scratch.dvalue, p.value_size, true);
     multiply(count, p.size, rows, true, false, slopes, query, scratch.dkey, p.size, true);

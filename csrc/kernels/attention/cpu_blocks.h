@@ -21,6 +21,30 @@ struct Blocks {
         keys(std::clamp<int64_t>(p.keys, 1, kKeyBlock)) {}
 };
 
+// Which weights of a block of scores dropout keeps, 1 or 0, each draw made once. A block begins at a multiple
+// of Draws::kTile.
+struct Kept {
+  uint8_t at[kQueryBlock][kKeyBlock];  // nothing in it without dropout
+
+  Kept(const AttentionProblem& p, int64_t b, int64_t h, int64_t query, int64_t queries, int64_t key,
+       int64_t keys) {
+    if (p.random == nullptr) return;
+    const Draws draws(p, b, h);
+    const int64_t row = Draws::row_of(query), column = Draws::column_of(key);
+    for (int64_t r = 0; r < Draws::rows_of(queries); ++r)
+      for (int64_t c = 0; c < Draws::columns_of(keys); ++c) {
+        uint32_t words[4];
+        draws.draw(words, row + r, column + c);
+        const int64_t i = r / 8 * Draws::kTile + r % 8, j = c / 4 * Draws::kTile + c % 4 * 2;
+        for (int k = 0; k < 4; ++k) {
+          uint8_t* to = &at[i + k / 2 * 8][j + k % 2 * 8];
+          to[0] = draws.keeps_even(words[k]);
+          to[1] = draws.keeps_odd(words[k]);
+        }
+      }
+  }
+};
+
 inline int64_t blocks_of(int64_t rows, int64_t block) { return (rows + block - 1) / block; }
 
 // `tasks` done by at most so many threads at a time, each with `scratch` elements of the workspace. Depends

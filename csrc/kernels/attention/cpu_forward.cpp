@@ -63,21 +63,20 @@ void attend(const AttentionProblem& p, int64_t task, Compute<T>* memory) {
   const int64_t rows = std::min(kQueryBlock, p.queries - first);
   const int64_t end = p.causal ? std::min(p.keys, first + rows) : p.keys;
   const Matrix<C> query = matrix_of<T>(p.query, b, h, first, rows, p.size, scratch.query);
-  const Draws draws(p, b, h);
   Row<C> state[kQueryBlock];
   std::fill_n(scratch.sums, rows * p.value_size, C(0));
   for (int64_t from = 0; from < end; from += kKeyBlock) {
     const int64_t count = std::min(kKeyBlock, end - from), group = h / p.group();
     const Matrix<C> key = matrix_of<T>(p.key, b, group, from, count, p.size, scratch.key);
     multiply(rows, count, p.size, false, true, query, key, scratch.scores, block.keys, false);
+    const Kept kept(p, b, h, first, rows, from, count);
     for (int64_t r = 0; r < rows; ++r) {
       C* row = scratch.scores + r * block.keys;
       const int64_t shown = seen(p, first + r, from, count);
       score_row<T>(p, b, h, first + r, from, shown, row);
       add_scores(row, shown, count, &state[r], scratch.sums + r * p.value_size, p.value_size);
       if (p.random == nullptr) continue;
-      for (int64_t j = 0; j < shown; ++j)
-        if (!draws.keeps(first + r, from + j)) row[j] = C(0);
+      for (int64_t j = 0; j < shown; ++j) row[j] = kept.at[r][j] ? row[j] : C(0);
     }
     const Matrix<C> value = matrix_of<T>(p.value, b, group, from, count, p.value_size, scratch.value);
     multiply(rows, p.value_size, count, false, false, {scratch.scores, block.keys}, value, scratch.sums,

@@ -1,5 +1,6 @@
-// Which weights of attention dropout keeps, in the lanes that have them: four draws of one call are of one
-// lane, whether its rows are queries or keys.
+// Which weights of attention dropout keeps, in the lanes that have them. Of the eight weights of one draw a
+// lane has all where its rows are queries. Where they are keys it has four and another lane the others: each
+// of the two makes half of their draws, and they exchange what they need.
 #pragma once
 #include "kernels/attention/draws.h"
 #include "kernels/attention/products.cuh"
@@ -7,32 +8,34 @@
 namespace aicf::cuda {
 
 // A bit for each element of the lane's tiles, 4 tile + e: 1 where the weight is kept. Rows from `row` on are
-// queries, or keys with KEYS_FIRST; `row` is a multiple of 16, `column` one of 16 or, for one tile, of 8.
+// queries, or keys with KEYS_FIRST; `row` is a multiple of 16, `column` one of 16 or, for one tile, of 8. All
+// lanes of a warp.
 template <bool KEYS_FIRST, int TILES>
 __device__ __forceinline__ unsigned kept_bits(const Draws& draws, int64_t row, int64_t column) {
   static_assert(TILES * 4 <= 32 && (TILES == 1 || TILES % 2 == 0), "a bit for each element, tiles in pairs");
-  const int64_t r = row / 2 + lane() / 4;
-  unsigned bits = 0;
-#pragma unroll 1
-  for (int pair = 0; pair < (TILES + 1) / 2; ++pair)
+  const int high = lane() / 4, low = lane() % 4, odd = high % 2;
+  const int64_t i = KEYS_FIRST ? column / 16 * 8 + 2 * low + odd : row / 2 + high;
+  const int64_t j = KEYS_FIRST ? row / 4 + high / 2 : column / 16 * 4 + low;
+  unsigned bits = 0;  // the lower one of two neighbours is of the even key
+#pragma unroll 2
+  for (int pair = 0; pair < (TILES + 1) / 2; ++pair) {
+    unsigned words[4];
+    draws.draw(words, KEYS_FIRST ? i + pair * 8 : i, KEYS_FIRST ? j : j + pair * 4);
 #pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      const int64_t c = column / Draws::kTile * Draws::kQuarter + pair * 8 + column_of(side);
-      unsigned words[4];
-      draws.draw(words, KEYS_FIRST ? c : r, KEYS_FIRST ? r : c);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const unsigned first = KEYS_FIRST ? words[half] : words[2 * half];
-        const unsigned second = KEYS_FIRST ? words[2 + half] : words[2 * half + 1];
-        if constexpr (TILES == 1) {
-          const unsigned word = column / Draws::kQuarter % 2 != 0 ? second : first;
-          bits |= static_cast<unsigned>(word >= draws.limit) << (2 * half + side);
-        } else {
-          bits |= static_cast<unsigned>(first >= draws.limit) << (8 * pair + 2 * half + side);
-          bits |= static_cast<unsigned>(second >= draws.limit) << (8 * pair + 4 + 2 * half + side);
-        }
-      }
+    for (int k = 0; k < 4; ++k) {
+      const int tile = KEYS_FIRST ? k / 2 : k % 2, half = KEYS_FIRST ? k % 2 : k / 2;
+      const int at = 8 * pair + 4 * tile + 2 * half;
+      bits |= static_cast<unsigned>(draws.keeps_even(words[k])) << at;
+      bits |= static_cast<unsigned>(draws.keeps_odd(words[k])) << (at + 1);
     }
+  }
+  if constexpr (KEYS_FIRST) {
+    // Of two neighbouring queries this lane has drawn for one, with its own key and that of the lane which
+    // has drawn for the other.
+    const unsigned own = 0x55555555u << odd, other = __shfl_xor_sync(0xffffffffu, bits, 4) & own;
+    bits = (bits & own) | (odd ? other >> 1 : other << 1);
+  }
+  if constexpr (TILES == 1) bits >>= column / 8 % 2 * 4;
   return bits;
 }
 

@@ -47,7 +47,7 @@ AttentionProblem attention_problem(const OpDesc& op) {
     const double dropped = op.attrs.get(kDropped);
     p.random = static_cast<const int64_t*>(op.in("random").data);
     p.site = static_cast<uint32_t>(op.attrs.get(kSite));
-    p.limit = static_cast<uint32_t>(std::nearbyint(dropped * 4294967296.0));  // 2^32
+    p.limit = static_cast<uint32_t>(std::nearbyint(dropped * 65536)) << 16;
     p.kept = 1 / (1 - dropped);
   }
   if (op.schema->outputs[0].name == std::string_view("out")) {  // attention

@@ -57,7 +57,8 @@ struct AttentionProblem {
   Heads<const void*> mask;  // rows are queries, columns keys; 0 where it repeats
   MaskKind mask_kind;
   const int64_t* random;  // of dropout: [seed, steps taken]; null without it
-  uint32_t site, limit;   // which draw of the step; a weight is kept where its word is not below
+  uint32_t site;          // which draw of the step
+  uint32_t limit;         // a weight is dropped where 2^16 times its number of 16 bits is below it
   double kept;            // 1 / (1 - p)
   Heads<void*> out;       // of attention
   void *largest, *total;  // [batch, heads, queries] in the type that is computed in; operands of the gradient

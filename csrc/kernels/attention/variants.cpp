@@ -57,15 +57,15 @@ TensorDesc row_of(const OpDesc& op) {
   return expected_tensor(compute_dtype(query.dtype), {query.shape[0], query.shape[1], query.shape[2]});
 }
 
-// random [2] of i64, with a probability that words of 32 bits can tell from 1.
+// random [2] of i64, with a probability that numbers of 16 bits can tell from 1.
 Status check_dropout(const OpDesc& op) {
   const double dropped = op.attrs.get(kDropped);
   const int64_t site = op.attrs.get(kSite);
   if (!op.has_in("random"))
     return dropped == 0 ? Status::ok() : refuse(op, "p: expected 0 without random, got ", dropped);
   AICF_TRY(expect_tensor(op, "random", op.in("random"), expected_tensor(DType::I64, {2})));
-  if (!(dropped >= 0 && dropped <= 1 - 1 / 4294967296.0))
-    return refuse(op, "p: expected at least 0 and less than 1, got ", dropped);
+  if (!(dropped >= 0 && dropped <= 1 - 1 / 65536.0))
+    return refuse(op, "p: expected at least 0 and at most 1 - 2^-16, got ", dropped);
   if (site < 0 || site > UINT32_MAX) return refuse(op, "site: expected 32 bits, got ", site);
   return Status::ok();
 }

@@ -39,10 +39,19 @@ def kept(seed: int, step: int, site: int, shape: Sequence[int], p: float) -> npt
 
 
 def kept_in_tiles(seed: int, step: int, site: int, shape: Sequence[int], p: float) -> npt.NDArray[np.float64]:
-    """The same for the weights of attention: in a tile of 16 x 16 the elements 8 rows or columns apart share a draw."""
+    """The same for the weights of attention: the numbers of `halves_in_tiles` decide."""
+    return np.asarray(halves_in_tiles(seed, step, site, shape) >= np.uint64(round(p * 2**16)), np.float64)
+
+
+def halves_in_tiles(seed: int, step: int, site: int, shape: Sequence[int]) -> Words:
+    """The 16 bits of each weight of attention: in a tile of 16 x 16 two neighbours in a row have the halves of a word, and the
+    pairs 8 rows or columns apart share a draw.
+    """
     *outer, rows, columns = shape
     tiles = [-(-size // 16) for size in (rows, columns)]
-    drawn = words_of(seed, step, site, [*outer, tiles[0], 8, tiles[1], 8])
+    words = words_of(seed, step, site, [*outer, tiles[0], 8, tiles[1], 4])
+    pairs = [np.stack([word & np.uint64(0xFFFF), word >> np.uint64(16)], -1) for word in words]
+    drawn = [pair.reshape(*pair.shape[:-2], 8) for pair in pairs]
     halves = [np.concatenate(drawn[first : first + 2], -1) for first in (0, 2)]  # [.., tile, 8, tile, 16]
     whole = np.concatenate(halves, -3).reshape(*outer, 16 * tiles[0], 16 * tiles[1])
-    return np.asarray(whole[..., :rows, :columns] >= np.uint64(round(p * 2**32)), np.float64)
+    return np.asarray(whole[..., :rows, :columns])

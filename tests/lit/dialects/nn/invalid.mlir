@@ -456,7 +456,7 @@
 // -----
 
 %q, %k, %v, %r = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2xi64>)
-// expected-error@below {{expected p of at least 0 and less than 1, got 1.0}}
+// expected-error@below {{expected p of at least 0 and at most 1 - 2^-16, got 1.0}}
 %o, %l, %s = nn.attention_dropout %q, %k, %v, %r {scale = 1.0, p = 1.0, site = 0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2xi64>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 
 // -----

@@ -156,7 +156,7 @@ def with_dropout(make: Maker) -> Iterator[tuple[str, Heads]]:
     ):
         p, site = (0.1, 0.5, 0.9)[n % 3], (n, (1 << 32) - 1)[n % 5 == 0]
         yield f"dropout {p}", Heads(make, 2, (4, 2), rows, sizes, causal=n % 2 == 0, dropped=(p, site))
-    for p in (0.0, 1.0 - 2.0**-32):
+    for p in (0.0, 1.0 - 2.0**-16):
         yield f"dropout {p}", Heads(make, 1, (2, 2), (70, 50), (16, 16), dropped=(p, 3))
     mask = next(masks(make, (1, 2, 35, 67)))
     yield "dropout and a mask", Heads(make, 2, (2, 1), (35, 67), (32, 32), mask, dropped=(0.3, 1))

@@ -46,14 +46,15 @@ def dropouts() -> list[Sample]:
                 {1: FILL},
             )
         )
-    for shape in ((20, 35), (2, 3, 16, 9)):
+    for shape, p in (((20, 35), 0.5), ((2, 3, 16, 9), 0.5), ((3, 5), 1.0), ((9, 17), 2.0**-17)):
 
-        def in_tiles(x: Any, _: Any, shape: Sequence[int] = shape) -> Any:
-            return x * torch.from_numpy(kept_in_tiles(SEED, STEP, SITE, shape, 0.5)) * 2.0
+        def in_tiles(x: Any, _: Any, shape: Sequence[int] = shape, p: float = p) -> Any:
+            scale = 1 / (1 - p) if p < 1 else 0.0
+            return x * torch.from_numpy(kept_in_tiles(SEED, STEP, SITE, shape, p)) * scale
 
         types = ("x".join([*map(str, shape), "f32"]), RANDOM)
-        build = partial(nn.DropoutOp, p=0.5, site=SITE, tiled=True)
-        samples.append(Sample(f"{len(shape)} in tiles", types, build, in_tiles, {1: FILL}))
+        build = partial(nn.DropoutOp, p=p, site=SITE, tiled=True)
+        samples.append(Sample(f"{len(shape)}-{p} in tiles", types, build, in_tiles, {1: FILL}))
     return samples
 
 

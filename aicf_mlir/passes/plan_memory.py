@@ -1,7 +1,7 @@
 """Every slot gets an address: persistent ones in the order of the text, temporaries where their time allows.
 
-Temporaries are placed best-fit by size: the largest first, each in the smallest gap that the slots in use at
-the same time leave. The peak, to the byte, is the sum of all arenas.
+Temporaries are placed best-fit, in the best of several orders (`analysis/placement.py`). The peak, to the byte, is the sum of all
+arenas.
 
 Two temporaries that share bytes put launches in an order. In a plan with branches (`multi_stream/memory.py`) they share none if
 that order is a new one, as long as the peak stays within a limit.
@@ -9,103 +9,25 @@ that order is a new one, as long as the peak stays within a limit.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import NamedTuple
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.passes import ModulePass
 
+from aicf_mlir.analysis.placement import Meets, TemporaryBlock, aligned, place_blocks
 from aicf_mlir.dialects.plan import ArenaOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.liveness import live_ranges
-from aicf_mlir.ir.layouts import ALIGNMENT
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.roles import ROLES
 from aicf_mlir.passes.multi_stream.memory import ways_to_share
 
 MORE, SMALL = 1.1, 64 << 20
 """The memory limits of branches: a factor on the peak of one branch, or a number of bytes above it; the larger limit counts."""
-
-
-def aligned(size: int) -> int:
-    """`size` rounded up to the alignment of slots."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-class TemporaryBlock(NamedTuple):
-    """A temporary to be placed: its size, aligned, and the launches between which it is in use."""
-
-    name: str
-    size: int
-    first: int
-    last: int
-
-    def meets(self, other: TemporaryBlock) -> bool:
-        """True if both are in use at some time."""
-        return self.first <= other.last and other.first <= self.last
-
-
-ORDERS: Sequence[Callable[[TemporaryBlock], tuple[int, ...]]] = (
-    lambda block: (-block.size, block.first, block.last),
-    lambda block: (-block.size * (block.last - block.first + 1), block.first, block.last),
-    lambda block: (block.first - block.last, -block.size, block.first),
-    lambda block: (block.first, -block.size, block.last),
-)
-"""Orders of placement: by size, by size times duration, by duration, by time. The best one wins."""
-
-
-def lower_bound(blocks: Sequence[TemporaryBlock]) -> int:
-    """The most bytes that are in use at once: no placement needs less."""
-    change: dict[int, int] = {}
-    for block in blocks:
-        change[block.first] = change.get(block.first, 0) + block.size
-        change[block.last + 1] = change.get(block.last + 1, 0) - block.size
-    most = held = 0
-    for time in sorted(change):
-        held += change[time]
-        most = max(most, held)
-    return most
-
-
-Meets = Callable[[TemporaryBlock, TemporaryBlock], bool]
-"""A predicate that is True if two blocks may not share bytes, for rules beyond `TemporaryBlock.meets`."""
-
-
-def best_fit(blocks: Sequence[TemporaryBlock], meets: Meets | None = None) -> tuple[dict[str, int], int]:
-    """Offsets of the blocks, placed in the order given, and the bytes that they take in all."""
-    placed: list[tuple[int, int, TemporaryBlock]] = []
-    """Offset, end and block, in the order of the offsets."""
-    offsets: dict[str, int] = {}
-    for block in blocks:
-        _, size, first, last = block
-        best, best_gap, end = None, 0, 0
-        for offset, behind, other in placed:
-            # As Block.meets, without a call: each block is compared with all that are placed.
-            if (other.last < first or last < other.first) if meets is None else not meets(other, block):
-                continue
-            gap = offset - end
-            if gap >= size and (best is None or gap < best_gap):
-                best, best_gap = end, gap
-            if behind > end:
-                end = behind
-        at = offsets[block.name] = end if best is None else best
-        insort(placed, (at, at + size, block), key=itemgetter(0))
-    return offsets, max((behind for _, behind, _ in placed), default=0)
-
-
-def place_blocks(blocks: Sequence[TemporaryBlock], meets: Meets | None = None) -> tuple[dict[str, int], int]:
-    """Offsets of the blocks, and the bytes that they take: the best of several orders of placement."""
-    bound = lower_bound(blocks)
-    best = best_fit(sorted(blocks, key=ORDERS[0]), meets)
-    for order in ORDERS[1:]:
-        if best[1] == bound:
-            break
-        best = min(best, best_fit(sorted(blocks, key=order), meets), key=lambda found: found[1])
-    return best
+MUCH = 4 << 20
+"""Bytes by which a way to share memory must need less than the one before it, to be taken though that is within the limit."""
 
 
 def temporaries(program: ProgramOp) -> list[TemporaryBlock]:
@@ -119,22 +41,25 @@ def place_temporaries(
     program: ProgramOp, blocks: Sequence[TemporaryBlock], others: int, more: float, small: int
 ) -> tuple[dict[str, int], int]:
     """The offsets of the temporaries, and the bytes that they take; `others` are the bytes of everything else."""
-    in_order = place_blocks(blocks)
     if not any(launch.branch_number for launch in program.launches):
-        return in_order
-    needed = one_branch = others + in_order[1]
+        return place_blocks(blocks)
+    needed = one_branch = others + place_blocks(blocks, improve=False)[1]
     most = max(more * one_branch, one_branch + small)
+    best: tuple[int, Meets] | None = None
     for meets in ways_to_share(program):
-        found = place_blocks(blocks, meets)
-        needed = others + found[1]
-        if needed <= most:
-            return found
+        needed = others + place_blocks(blocks, meets, improve=False)[1]
+        if needed <= most and (best is None or needed <= best[0] - MUCH):
+            best = needed, meets
+        if needed <= one_branch + MUCH:
+            break
+    if best is not None:
+        return place_blocks(blocks, best[1])
     remark(
         program,
         f"branches wait for memory: to run beside each other they need {needed} bytes, and the limit is {most:.0f};"
         f" one behind the other {one_branch} do",
     )
-    return in_order
+    return place_blocks(blocks)
 
 
 def place_persistent(slots: Sequence[SlotOp]) -> tuple[dict[str, int], int]:

@@ -17,7 +17,7 @@ from aicf_mlir.passes.multi_stream.estimates import microseconds_of
 from aicf_mlir.passes.multi_stream.scheduling import ends_of
 
 if TYPE_CHECKING:
-    from aicf_mlir.passes.plan_memory import TemporaryBlock
+    from aicf_mlir.analysis.placement import TemporaryBlock
 
 
 def ways_to_share(program: ProgramOp) -> Iterator[Callable[[TemporaryBlock, TemporaryBlock], bool]]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
+from aicf_mlir.analysis.placement import aligned
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp, find_program
 from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.roles import ARGUMENT_ROLES
-from aicf_mlir.passes.plan_memory import aligned
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from svg_marks import Shown, panels, shown_slots, texts
 from test_plan_memory import layers
 
 from aicf_mlir import compile_train_step
+from aicf_mlir.analysis.placement import lower_bound
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.roles import ROLES
-from aicf_mlir.passes.plan_memory import lower_bound, temporaries
+from aicf_mlir.passes.plan_memory import temporaries
 from aicf_mlir.reports.pictures import memory_picture
 from aicf_mlir.reports.pictures.memory_map import memory_map
 from aicf_mlir.reports.pictures.style import ROLE_COLOURS

@@ -11,14 +11,8 @@ from kernel_programs import random_function
 from plans import make_plan
 from programs import run_pipeline
 
-from aicf_mlir.passes.plan_memory import (
-    TemporaryBlock,
-    aligned,
-    best_fit,
-    lower_bound,
-    place_blocks,
-    temporaries,
-)
+from aicf_mlir.analysis.placement import TemporaryBlock, aligned, best_fit, lower_bound, place_blocks
+from aicf_mlir.passes.plan_memory import temporaries
 from aicf_mlir.text.parsing import parse_module
 
 
@@ -135,3 +129,15 @@ def test_persistent_arenas_do_not_depend_on_the_batch() -> None:
 
 def test_sizes_are_rounded_up_to_the_alignment() -> None:
     assert [aligned(size) for size in (0, 1, 255, 256, 257)] == [0, 256, 256, 256, 512]
+
+
+def test_improved_orders_take_no_more() -> None:
+    """Blocks of megabytes: what is placed highest is placed earlier, which sometimes helps and never hurts."""
+    gained = 0
+    for seed in range(20):
+        blocks = [block._replace(size=64 * block.size) for block in random_blocks(seed, 60)]
+        plain, improved = place_blocks(blocks, improve=False), place_blocks(blocks)
+        assert_disjoint(blocks, improved[0])
+        assert lower_bound(blocks) <= improved[1] <= plain[1]
+        gained += improved[1] < plain[1]
+    assert gained

@@ -7,13 +7,13 @@ from contextlib import suppress
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 
 from aicf_mlir import AicfError, SelectionError
+from aicf_mlir.analysis.placement import aligned
 from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.plan import LaunchOp, find_program
 from aicf_mlir.dialects.plan.formulas import Formulas
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.kernels import use_of
 from aicf_mlir.ir import registry
-from aicf_mlir.passes.plan_memory import aligned
 from aicf_mlir.text.parsing import parse_module
 
 

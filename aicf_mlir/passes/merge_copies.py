@@ -7,7 +7,7 @@ its bytes. Casts of floats to another layout are such copies too.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
@@ -110,6 +110,7 @@ def groups(function: FuncOp) -> Iterator[Group]:
         if is_moved(root.owner):
             continue
         made = -1 if isinstance(root.owner, Block | kernel.ConstantOp) else position[root.owner]
+        made = max(made, block_begins(op, position))
         read = min((position[reader] for reader in readers_of(op.results[0])), default=len(ops))
         types = tensor_spec(op.operands[0])[0], tensor_spec(op.results[0])[0]
         own = found.setdefault((*types, is_of(batch, op)), [])
@@ -118,6 +119,17 @@ def groups(function: FuncOp) -> Iterator[Group]:
             own.append(group := Group(position[op], made, read))
         group.add(op, made, read)
     yield from (group for same in found.values() for group in same if len(group.members) > 1)
+
+
+def block_begins(copy: kernel.CopyOp, position: Mapping[Operation, int]) -> int:
+    """Where a large block is first written that a copy, to a small part of it, need not hold before; -1 if there is none."""
+    join = kernel.join_of(copy.results[0])
+    if join is None or bytes_of(join.output) <= MOST_BYTES:
+        return -1
+    first = min(
+        (position[part.owner] for part in join.inputs if isinstance(part.owner, Operation)), default=-1
+    )
+    return first if first != position[copy] else -1
 
 
 def is_moved(op: Operation | Block) -> bool:

@@ -107,6 +107,8 @@ class Padding:
             self._padded[root, own, shape] = made[-1].results[0]
             if isinstance(owner, kernel.JoinOp):
                 self.read_there(root, made[-1])
+            else:
+                self.add_there(root, own, made[-1])
         return self._padded[root, own, shape]
 
     def read_there(self, joined: SSAValue, padded: Operation) -> None:
@@ -124,6 +126,36 @@ class Padding:
         Rewriter.insert_op(made, InsertPoint.after(padded))
         joined.replace_all_uses_with(made[-1].results[0])
         self._padded[copy.results[0], own, shape_of(padded.results[0])] = padded.results[0]
+
+    def add_there(self, root: SSAValue, own: tuple[int, ...], padded: Operation) -> None:
+        """Have the sums of columns of `root` read the padded block, so that nothing else reads `root` itself."""
+        (block,), *above = padded.results, *own[:-1]
+        wide = shape_of(block)
+        if len(own) != 2 or [wide[0]] != above:
+            return
+        for op in [use.operation for use in root.uses]:
+            if (
+                not isinstance(op, kernel.ReduceSumOp)
+                or shape_of(op.operands[0]) != own
+                or op.attrs["dims"] != [0]
+            ):
+                continue
+            given = op.results[0]
+            total = kernel.ReduceSumOp.launch(
+                [block], [TensorType(element_type(given), wide[1:])], **op.attrs
+            )
+            part = with_layout(tensor_type(total.results[0]), Layout(own[1:], (1,)))
+            view = kernel.ViewOp.build_op([total.results[0]], [part])
+            copy = kernel.CopyOp.launch([view.output], [TensorType(element_type(given), own[1:])])
+            made: list[Operation] = [total, view, copy]
+            if shape_of(given) != own[1:]:
+                made.append(kernel.ReshapeOp.build_op([copy.results[0]], [given.type]))
+            for new in made:
+                new.location = op.location
+            made[-1].results[0].name_hint = given.name_hint
+            Rewriter.insert_op(made, InsertPoint.before(op))
+            given.replace_all_uses_with(made[-1].results[0])
+            Rewriter.erase_op(op)
 
     def written(self, value: SSAValue, own: tuple[int, ...], shape: tuple[int, ...]) -> list[Operation]:
         """The ops that write the elements of `value`, of shape `own`, and zeros to a block of `shape`: the last result."""

@@ -48,3 +48,16 @@ func.func @odd(%x: tensor<8192x63xf32>, %w: tensor<256x63xf32>, %g: tensor<8192x
   %dw32 = kernel.copy x(%dw) : (tensor<256x63xbf16>) -> tensor<256x63xf32>
   func.return %y, %dw32 : tensor<8192x256xbf16>, tensor<256x63xf32>
 }
+
+// Sums of the columns of what is padded read the padded block, so that it alone is written.
+// CHECK-LABEL: func.func @padded_gradient
+// CHECK:         kernel.join
+// CHECK:         kernel.reduce_sum x(%{{.*}}) {dims = array<i64: 0>} : (tensor<4096x504xbf16>) -> tensor<504xbf16>
+// CPU-LABEL: func.func @padded_gradient
+// CPU-NOT:     tensor<4096x504xbf16>
+func.func @padded_gradient(%x: tensor<4096x499xbf16>, %w: tensor<499x512xbf16>) -> (tensor<4096x512xbf16>, tensor<499xbf16>) {
+  %d = kernel.relu x(%x) : tensor<4096x499xbf16>
+  %dx = kernel.gemm a(%d) b(%w) : (tensor<4096x499xbf16>, tensor<499x512xbf16>) -> tensor<4096x512xbf16>
+  %db = kernel.reduce_sum x(%d) {dims = array<i64: 0>} : (tensor<4096x499xbf16>) -> tensor<499xbf16>
+  func.return %dx, %db : tensor<4096x512xbf16>, tensor<499xbf16>
+}

@@ -106,3 +106,20 @@ func.func @too_late(%a: tensor<4x8xf32>) -> tensor<8x4xf32> {
   %4 = kernel.add x(%3) y(%1) : tensor<8x4xf32>
   func.return %4 : tensor<8x4xf32>
 }
+
+// -----
+
+// A small part of a large block is not written before the rest of it is made: the block would be held from there on.
+// CHECK-LABEL: func.func @block
+// CHECK-NOT:     multi_tensor_copy
+func.func @block(%a: tensor<4x8xf32>, %x: tensor<2048x2040xf32>, %z: tensor<2048x8xf32>) -> (tensor<2048x2048xf32>, tensor<8x4xf32>) {
+  %v = kernel.view %a : (tensor<4x8xf32>) -> tensor<8x4xf32, strided<[1, 8]>>
+  %1 = kernel.copy x(%v) : (tensor<8x4xf32, strided<[1, 8]>>) -> tensor<8x4xf32>
+  %2 = kernel.relu x(%1) : tensor<8x4xf32>
+  %y = kernel.relu x(%x) : tensor<2048x2040xf32>
+  %3 = kernel.copy x(%y) : (tensor<2048x2040xf32>) -> tensor<2048x2040xf32, strided<[2048, 1]>>
+  %4 = kernel.copy x(%z) : (tensor<2048x8xf32>) -> tensor<2048x8xf32, strided<[2048, 1], offset: 2040>>
+  %j = kernel.join %3, %4 : (tensor<2048x2040xf32, strided<[2048, 1]>>, tensor<2048x8xf32, strided<[2048, 1], offset: 2040>>) -> tensor<2048x2048xf32>
+  %s = kernel.relu x(%j) : tensor<2048x2048xf32>
+  func.return %s, %2 : tensor<2048x2048xf32>, tensor<8x4xf32>
+}

@@ -103,19 +103,25 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "fused",
-        ("fuse{target=$target}", "dce"),
+        ("fuse{target=$target}", "recompute{target=$target}", "dce"),
         KERNELS,
         "epilogues of products, and the rest of the updates in one launch",
     ),
     Stage(
         "kernel",
-        ("elide-copies{target=$target}", "merge-copies{target=$target}", "select-kernels{target=$target}"),
+        (
+            "large-constants{target=$target}",
+            "elide-copies{target=$target}",
+            "merge-copies{target=$target}",
+            "keep-parts{target=$target}",
+            "select-kernels{target=$target}",
+        ),
         KERNELS,
         "every launch with its kernel id, on views where it takes them",
     ),
     Stage(
         "buffers",
-        ("bufferize", "persistent-weights", "multi-stream?", "prefetch"),
+        ("bufferize", "persistent-weights", "free-early", "multi-stream?", "prefetch"),
         PLANS,
         "values are slots with a role",
     ),

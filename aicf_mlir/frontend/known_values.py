@@ -49,6 +49,9 @@ BY_SHAPE = frozenset(
 )
 """Functions, by name, that read no value of their first operand."""
 
+WRITTEN_UNSAID = "running_"
+"""How torch names the operands that a norm may write to though its schema does not say so."""
+
 MASKS = (torch.bool, torch.uint8)
 
 CONSTANT = "aicf_constant"
@@ -104,14 +107,14 @@ class Looking(TorchDispatchMode):
             drawn = Unknown(DRAWN)
             drawn.is_uniform = func in UNIFORM
             raise drawn
-        if func._schema.is_mutable:
-            for number, argument in enumerate(func._schema.arguments):
-                if argument.alias_info is None or not argument.alias_info.is_write:
-                    continue
-                value = given.get(argument.name, args[number] if number < len(args) else None)
-                for tensor in real_tensors(value):
-                    if (name := self._kept.get(place_of(tensor))) is not None:
-                        raise Unknown(f"{name}, which the step writes to")
+        for number, argument in enumerate(func._schema.arguments):
+            says = argument.alias_info is not None and argument.alias_info.is_write
+            if not says and not argument.name.startswith(WRITTEN_UNSAID):
+                continue
+            value = given.get(argument.name, args[number] if number < len(args) else None)
+            for tensor in real_tensors(value):
+                if (name := self._kept.get(place_of(tensor))) is not None:
+                    raise Unknown(f"{name}, which the step writes to")
         if not BY_VALUES.isdisjoint(func.tags):
             self.by_values |= func is not torch.ops.aten.index.Tensor or any(map(is_mask, args[1]))
         return func(*args, **given)

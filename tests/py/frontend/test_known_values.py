@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from in_place_steps import KINDS, assert_as_torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import aicf_mlir
 from aicf_mlir import GuardError, TraceError, compile_train_step
@@ -365,3 +367,15 @@ def test_a_meta_number_cannot_decide() -> None:
             device="cpu",
             meta=["model.alpha"],
         )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_norm_of_a_constant_changes_its_statistics_in_the_step_alone(kind: str) -> None:
+    """The schema of torch's op does not say that it writes to them."""
+
+    def body(model: Any, x: Tensor, h: Tensor) -> Tensor:
+        functional.batch_norm(torch.full_like(h, 3), model.mean, model.variance, training=True)
+        functional.instance_norm(torch.ones(2, 3, 4, dtype=x.dtype), model.mean, model.variance)
+        return h
+
+    assert_as_torch(body, kind)

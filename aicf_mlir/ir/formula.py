@@ -306,6 +306,11 @@ def minimum(x: Scalar, y: Scalar | Number) -> Scalar:
     return x.apply("arith.minimumf" if x.is_float else "arith.minui" if x.type == "i1" else "arith.minsi", y)
 
 
+def fma(x: Scalar, y: Scalar | Number, z: Scalar | Number) -> Scalar:
+    """The sum x · y + z of f32, rounded once."""
+    return x.apply("math.fma", y, z)
+
+
 def power(x: Scalar, y: Scalar | Number) -> Scalar:
     """Return x to the power of y."""
     return x.apply("math.powf", y)

@@ -12,8 +12,9 @@
     rows_and_columns.py   a rowwise and a colwise kernel over one domain in one walk
 
 No sum is contracted with a product, so that a value that two kernels compute has the same bits in both. Division and square
-roots are IEEE's, but a row that is divided by one number is multiplied with its reciprocal, within 1.5 units in the last
-place; subnormals are kept. No order of additions depends on the device.
+roots are IEEE's, but what is divided by one number of a row, or by a sum of 1 and no negative number as in a logistic function,
+is multiplied with the reciprocal, within 1.5 units in the last place; subnormals are kept. No order of additions depends on the
+device.
 """
 
 from aicf_mlir.codegen.cuda.generate import generate, workspace

@@ -116,6 +116,14 @@ __device__ __forceinline__ float shared_quotient(float x, float y) {
   const float scale = __int_as_float((exponent == 255 ? 127 : exponent < 253 ? 253 - exponent : 1) << 23);
   return x * scale * (1.0f / (y * scale));
 }""",
+    # x / y for a y of 1 or more, whose reciprocal is in the range of the processor's own; within 1.5 units in the last place, or
+    # of the smallest normal number.
+    "large_quotient": """\
+__device__ __forceinline__ float large_quotient(float x, float y) {
+  float inverse;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(y));
+  return x * inverse;
+}""",
     # C++ leaves these open where PTX does not: overflow wraps, a divisor of 0 gives 0, shifts may be too far.
     "plus": """\
 __device__ __forceinline__ int plus(int x, int y) {

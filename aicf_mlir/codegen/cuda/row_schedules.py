@@ -11,7 +11,7 @@ from aicf_mlir.codegen.cuda.access import size_of, varying, width
 from aicf_mlir.codegen.cuda.passes import plan_passes, registers
 from aicf_mlir.codegen.cuda.text import reduction
 from aicf_mlir.ir.body import is_table
-from aicf_mlir.kernels.kernel import Axis, Kernel, Tensor, collapse
+from aicf_mlir.kernels.kernel import Axis, Kernel, Tensor, collapse, strides_along
 
 WARP = 32
 THREADS = 64
@@ -96,7 +96,7 @@ def schedule(kernel: Kernel) -> RowSchedule:
     """The fewest threads a row that hold it in registers and, all rows together, fill a chip."""
     reduced = set(kernel.reduced_dims)
     rows = collapse(kernel, [dim for dim in range(len(kernel.domain)) if dim not in reduced])
-    columns = collapse(kernel, list(kernel.reduced_dims))
+    columns = columns_of(kernel)
     axes = [*rows, *columns]
     wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if columns else 1
     while columns and columns[-1].size % wide:
@@ -120,6 +120,15 @@ def schedule(kernel: Kernel) -> RowSchedule:
         if plan.lanes == MOST_THREADS:
             return in_shared(kernel, plan.walked(plan.lanes), read)
         plan = replace(plan, lanes=plan.lanes * 2)
+
+
+def columns_of(kernel: Kernel) -> list[Axis]:
+    """The axes of a row; where no tensor has neighbours along the last dimension, in the order in which they lie in memory."""
+    dims = list(kernel.reduced_dims)
+    found = collapse(kernel, dims)
+    if len(found) > 1 and 1 not in found[-1].strides:
+        return collapse(kernel, sorted(dims, key=lambda dim: -max(strides_along(kernel, dim))))
+    return found
 
 
 def in_shared(kernel: Kernel, plan: RowSchedule, read: Iterable[int]) -> RowSchedule:

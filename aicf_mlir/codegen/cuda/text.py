@@ -49,6 +49,29 @@ def line_of(kernel: Kernel, value: int) -> Line | None:
     return kernel.body.lines[number] if number >= 0 else None
 
 
+def is_one_or_more(kernel: Kernel, value: int) -> bool:
+    """True if a float is a constant of at least 1 and something more, or NaN."""
+    line = line_of(kernel, value)
+    if line is None or line.op not in ("arith.addf", "math.fma"):
+        return False
+    last = line_of(kernel, line.args[-1])
+    if last is None or last.op != "arith.constant" or not isinstance(last.attr, float) or last.attr < 1.0:
+        return False
+    return all(is_not_negative(kernel, arg) for arg in line.args[:-1])
+
+
+def is_not_negative(kernel: Kernel, value: int) -> bool:
+    """True if a float is by its operation at least 0, or NaN."""
+    line = line_of(kernel, value)
+    if line is None:
+        return False
+    if line.op == "arith.constant":
+        return isinstance(line.attr, float) and line.attr >= 0.0
+    square = line.op == "arith.mulf" and line.args[0] == line.args[1]
+    bounded = line.op == "arith.minimumf" and all(is_not_negative(kernel, arg) for arg in line.args)
+    return square or bounded or line.op in ("math.exp", "math.exp2", "math.absf", "math.sqrt")
+
+
 class ReductionText(NamedTuple):
     """A reduction of a body as CUDA C++."""
 
@@ -152,7 +175,7 @@ class Scope:
                 names = [self.names[arg] for arg in line.args]
                 if line.op == "arith.cmpi" and all(arg in self._narrow for arg in line.args):
                     types, names = ["i32", "i32"], [self._shortened(arg) for arg in line.args]
-                code = self._shared_quotient(line, names) or expression(line, types, names)
+                code = self._quotient(line, names) or expression(line, types, names)
         self.text.add(f"const {TYPES[type_]} v{value} = {code};")
         return f"v{value}"
 
@@ -174,9 +197,13 @@ class Scope:
         is_wide = arg in self._narrow and arg not in self._short
         return f"static_cast<int>({self.names[arg]})" if is_wide else self._short.get(arg, self.names[arg])
 
-    def _shared_quotient(self, line: Line, names: list[str]) -> str:
-        """The division of many elements by a value of a reduction or a row: a reciprocal and a product; else ""."""
+    def _quotient(self, line: Line, names: list[str]) -> str:
+        """A division as a reciprocal and a product: that of many elements by a value of a reduction or a row, and one by a sum of
+        1 and what is not negative; else "".
+        """
         wide = self.kernel.wide
+        if line.op == "arith.divf" and line.type == "f32" and is_one_or_more(self.kernel, line.args[1]):
+            return f"large_quotient({names[0]}, {names[1]})"
         shared = (
             line.op == "arith.divf" and line.type == "f32" and wide[line.args[0]] and not wide[line.args[1]]
         )

@@ -1,6 +1,7 @@
-"""exp, tanh and erf of f32: the polynomials of csrc/kernels/common/vector_math.h, operation by operation.
+"""exp, tanh and erf of f32: exp and tanh are those of csrc/kernels/common/vector_math.h, operation by operation.
 
-The prebuilt kernels and the generated ones give the same bits; change both together. Errors as stated there.
+The prebuilt kernels and the generated ones give the same bits; change both together. Errors as stated there; erf is within 2
+units in the last place, and its absolute error at most 1.2e-7.
 """
 
 from __future__ import annotations

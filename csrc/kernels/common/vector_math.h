@@ -1,9 +1,7 @@
-// exp, tanh and erf of a float without branches or library calls, so that loops over them vectorise. For the
-// host.
+// exp and tanh of a float without branches or library calls, so that loops over them vectorise. For the host.
 //
-// Errors against the exact value, over all floats: exp and tanh at most 2 units in the last place, erf at
-// most 2 (its absolute error at most 1.2e-7). Infinities and NaN as in <cmath>. The polynomials are minimax
-// fits on the intervals named beside them.
+// Errors against the exact value, over all floats: at most 2 units in the last place. Infinities and NaN as
+// in <cmath>. The polynomials are minimax fits on the intervals named beside them.
 #pragma once
 #include "kernels/common/float_bits.h"
 
@@ -85,27 +83,6 @@ AICF_INLINE float tanh(float x) {
   const float u = t > 10.0f ? 10.0f : t;  // from where on tanh rounds to 1
   const float large = with_sign_of(1.0f - 2.0f / (normal_exp(u + u) + 1.0f), x);
   return select(t >= 0.625f, large, small);
-}
-
-AICF_INLINE float erf(float x) {
-  const float t = absolute(x), square = x * x;
-  float p = -5.886776489205658e-4f;  // erf(x) / x - 1 for |x| <= 0.95
-  p = fused(p, square, 4.973117262125015e-3f);
-  p = fused(p, square, -2.675333432853222e-2f);
-  p = fused(p, square, 1.1281466484069824e-1f);
-  p = fused(p, square, -3.761246204376221e-1f);
-  p = fused(p, square, 1.283791512250900e-1f);
-  const float small = fused(x, p, x);
-  const float u = t > 4.0f ? 4.0f : t;  // from where on erf rounds to 1
-  float q = 1.9718158000614494e-4f;     // log(1 - erf(u)) for 0.9 <= u <= 4
-  q = fused(q, u, -3.055606270208955e-3f);
-  q = fused(q, u, 2.227708138525486e-2f);
-  q = fused(q, u, -1.0403735190629959e-1f);
-  q = fused(q, u, -6.3705974817276e-1f);
-  q = fused(q, u, -1.1277495622634888f);
-  q = fused(q, u, -1.7749611288309097e-4f);
-  const float large = with_sign_of(1.0f - normal_exp(q), x);
-  return select(t >= 0.925f, large, small);
 }
 
 }  // namespace aicf::vector_math

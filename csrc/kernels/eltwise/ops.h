@@ -21,7 +21,7 @@
 #define AICF_UNARY_OPS(X)                                                                          \
   X(8, EltwiseNeg, neg, "-x", -x)                                                                  \
   X(1, EltwiseRelu, relu, "max(x, 0); NaN passes", x <= C(0) ? C(0) : x)                           \
-  X(9, EltwiseGelu, gelu, "x Phi(x), by erf", C(0.5) * x * (C(1) + scalar::erf(x * kSqrtHalf<C>))) \
+  X(9, EltwiseGelu, gelu, "x Phi(x)", x * normal_cdf(x, normal_power(x)))                          \
   X(10, EltwiseGeluTanh, gelu_tanh, "the approximation of gelu by tanh",                           \
     C(0.5) * x * (C(1) + scalar::tanh(gelu_tanh_argument(x))))                                     \
   X(11, EltwiseSilu, silu, "x sigmoid(x)", x / (C(1) + scalar::exp(-x)))                           \
@@ -80,12 +80,19 @@ namespace scalar {
 
 #ifdef __CUDA_ARCH__
 AICF_HD float exp(float x) { return ::expf(x); }
-AICF_HD float erf(float x) { return ::erff(x); }
 AICF_HD float tanh(float x) { return ::tanhf(x); }
+AICF_HD float fused(float x, float y, float z) { return ::fmaf(x, y, z); }
+// 1 / x for an x of 1 or more, within one unit in the last place.
+AICF_HD float inverse(float x) {
+  float found;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(found) : "f"(x));
+  return found;
+}
 #else
 AICF_HD float exp(float x) { return vector_math::exp(x); }
-AICF_HD float erf(float x) { return vector_math::erf(x); }
 AICF_HD float tanh(float x) { return vector_math::tanh(x); }
+AICF_HD float fused(float x, float y, float z) { return vector_math::fused(x, y, z); }
+AICF_HD float inverse(float x) { return 1.0f / x; }
 #endif
 AICF_HD float sqrt(float x) { return ::sqrtf(x); }
 AICF_HD double exp(double x) { return ::exp(x); }
@@ -110,12 +117,35 @@ AICF_HD C gelu_tanh_argument(C x) {
   return kSqrtTwoOverPi<C> * (x + kGeluCubic<C> * (x * x * x));
 }
 
+// exp(-x^2 / 2).
+template <class C>
+AICF_HD C normal_power(C x) {
+  return scalar::exp(C(-0.5) * (x * x));
+}
+
+// Phi(x), the distribution function of the standard normal, from x and that power: in f32 one of them is the
+// power times Mills' ratio, which has no other exponential (aicf_mlir/dialects/nn/rows/normal.py).
+AICF_HD double normal_cdf(double x, double) { return 0.5 * (1.0 + scalar::erf(x * kSqrtHalf<double>)); }
+AICF_HD float normal_cdf(float x, float power) {
+  const float t = scalar::inverse(scalar::fused(::fabsf(x), 0.27f, 1.0f));
+  float ratio = 0.028953036823812103f;
+  ratio = scalar::fused(ratio, t, -0.12644529478361619f);
+  ratio = scalar::fused(ratio, t, 0.16969915177049336f);
+  ratio = scalar::fused(ratio, t, -0.06910709490952277f);
+  ratio = scalar::fused(ratio, t, 0.10775076240913872f);
+  ratio = scalar::fused(ratio, t, 0.07208307677569992f);
+  ratio = scalar::fused(ratio, t, 0.10180159018186001f);
+  ratio = scalar::fused(ratio, t, 0.10754420996589761f);
+  ratio = scalar::fused(ratio, t, 0.10772057362744453f);
+  const float tail = power * (ratio * t);
+  return x < 0.0f ? tail : 1.0f - tail;
+}
+
 // d gelu / dx = Phi(x) + x phi(x).
 template <class C>
 AICF_HD C gelu_slope(C x) {
-  C cdf = C(0.5) * (C(1) + scalar::erf(x * kSqrtHalf<C>));
-  C pdf = kInverseSqrtTwoPi<C> * scalar::exp(C(-0.5) * x * x);
-  return cdf + x * pdf;
+  const C power = normal_power(x);
+  return normal_cdf(x, power) + x * (power * kInverseSqrtTwoPi<C>);
 }
 
 template <class C>

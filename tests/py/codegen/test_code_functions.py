@@ -15,6 +15,7 @@ from bodies import kernel_of, tensor
 from native_code import Array, Loaded, placed
 
 from aicf_mlir.codegen.functions import BOTH, F32
+from aicf_mlir.dialects.nn.rows.activations import gelu
 from aicf_mlir.interpreters.body import FUNCTIONS
 from aicf_mlir.ir import formula as f
 from aicf_mlir.op_call import OpKind, op_call
@@ -111,11 +112,11 @@ def test_fma_of_a_processor_without_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tanh", "gelu", "sigmoid"])
 def test_the_bits_of_the_prebuilt_kernels(name: str) -> None:
-    """Which use the polynomials of vector_math.h."""
+    """Which use the polynomials of vector_math.h, and of ops.h."""
     x = (np.random.default_rng(2).standard_normal(10_000) * 3).astype(np.float32)
     formulas: dict[str, Callable[[f.Scalar], f.Scalar]] = {
         "tanh": f.tanh,
-        "gelu": lambda x: 0.5 * x * (1.0 + f.erf(x * f.SQRT_HALF)),
+        "gelu": lambda x: gelu(x, "none"),
         "sigmoid": lambda x: 1.0 / (1.0 + f.exp(-x)),
     }
     one = tensor("f32", x.size)

@@ -67,6 +67,7 @@ inline unsigned upper_half(unsigned x) { return x & 0xffff0000u; }
 inline float half_to_float(unsigned short x) { return static_cast<float>(bits_as<_Float16>(x)); }
 inline unsigned short float_to_half(float x) { return bits_as<unsigned short>(static_cast<_Float16>(x)); }
 inline unsigned short double_to_half(double x) { return bits_as<unsigned short>(static_cast<_Float16>(x)); }
+inline float reciprocal(float x) { return 1.0f / x; }
 inline unsigned short float_to_bfloat(float x) {
   const unsigned bits = bits_as<unsigned>(x);
   if (x != x) return 0x7fff;

@@ -28,6 +28,7 @@ ASSEMBLY = {
     "cvt.rn.bf16.f32": "float_to_bfloat",
     "max.NaN.f32": "max_nan",
     "min.NaN.f32": "min_nan",
+    "rcp.approx.f32": "reciprocal",
 }
 GUARD = 64
 """Bytes on both sides of each block of memory, which no kernel may change."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from aicf_mlir.dialects.nn.rows.normal import normal_cdf, normal_power
 from aicf_mlir.dialects.nn.rows.row import NUMBERS, Pointwise
 from aicf_mlir.ir.formula import (
     SQRT_HALF,
@@ -33,7 +34,12 @@ def gelu(x: Scalar, approximate: str) -> Scalar:
     """The product x · Φ(x), with Φ the distribution function of the standard normal, or an approximation of it."""
     if approximate == "tanh":
         return 0.5 * x * (tanh(TANH_SCALE * (x + TANH_CUBIC * (x * x * x))) + 1.0)
-    return 0.5 * x * (erf(x * SQRT_HALF) + 1.0)
+    return x * distribution(x)
+
+
+def distribution(x: Scalar) -> Scalar:
+    """Φ(x)."""
+    return 0.5 * (erf(x * SQRT_HALF) + 1.0) if x.type == "f64" else normal_cdf(x)
 
 
 def gelu_gradient(g: Scalar, x: Scalar, y: Scalar, approximate: str) -> Scalar:
@@ -43,8 +49,7 @@ def gelu_gradient(g: Scalar, x: Scalar, y: Scalar, approximate: str) -> Scalar:
         bounded = minimum(absolute(x), 1e9)  # its square is finite, and beyond 1 - inner² is 0
         slope = TANH_SCALE * (3.0 * TANH_CUBIC * (bounded * bounded) + 1.0)
         return g * (0.5 * (inner + 1.0) + 0.5 * x * (1.0 - inner * inner) * slope)
-    density = exp(-0.5 * (x * x)) * (1.0 / math.sqrt(2.0 * math.pi))
-    return g * (0.5 * (erf(x * SQRT_HALF) + 1.0) + x * density)
+    return g * (distribution(x) + x * (normal_power(x) * (1.0 / math.sqrt(2.0 * math.pi))))
 
 
 def silu_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import reduce
 
+from aicf_mlir.dialects.nn.rows import normal
 from aicf_mlir.dialects.nn.rows.row import NUMBERS, Pointwise
 from aicf_mlir.ir import formula as f
 from aicf_mlir.ir.formula import Scalar, absolute, maximum, minimum, select
@@ -70,6 +71,8 @@ def ratio_at(x: Scalar, polynomials: tuple[tuple[float, ...], tuple[float, ...]]
 
 def erfc(x: Scalar) -> Scalar:
     """1 - erf(x), with all digits where that is nearly 0: exp(-x²) times a quotient, its exponent in two parts."""
+    if x.type != "f64":
+        return normal.erfc(x)
     size = absolute(x)
     middle, large = minimum(size, 4.0), maximum(size, 4.0)
     inverse = 1.0 / (large * large)

@@ -21,7 +21,7 @@ from aicf_mlir.dialects.nn.composed_attention import Composed
 from aicf_mlir.ir.body import BITS
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.properties import is_true
-from aicf_mlir.ir.tensor_op import element_type
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 SHORTEST = 128
 """The number of causal keys from which on the CPU gains by the keys that it skips."""
@@ -29,6 +29,9 @@ MOST_SCORES = 1 << 22
 """Scores that the CPU keeps for the gradient."""
 ON_GPU = range(1 << 21, (1 << 25) + 1)
 """Scores of f32 or f64 that a GPU keeps; with fewer the launches take longer, and more are too much memory."""
+
+SKIPPED, FILLED, NARROW_HEAD = 512, 64 * 2 * 132, 64
+"""The causal keys, rows of all heads and elements of a row from and up to which the kernel is faster, of a forward pass alone."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ class KeepScoresPass(ModulePass):
             if not isinstance(inner, AttentionBase) or not keeps_scores(inner, self.target):
                 continue
             gradients = [use.operation for kept in (inner.largest, inner.total) for use in kept.uses]
-            if self.target != "cpu" and is_true(inner.causal) and not gradients:
-                continue  # our kernels skip half of the scores, and none is computed twice
+            if self.target != "cpu" and not gradients and skips_half(inner):
+                continue
             if all(is_gradient(each, inner) for each in gradients):
                 compose(
                     inner, [each for each in dict.fromkeys(gradients) if isinstance(each, AttentionGradBase)]
@@ -64,6 +67,19 @@ def keeps_scores(op: AttentionBase, target: str) -> bool:
         return op.dropped is None and BITS[element_name(element_type(op.query))] >= 32 and count in ON_GPU
     skips = is_true(op.causal) and keys >= SHORTEST
     return op.dropped is not None or (not skips and count <= MOST_SCORES)
+
+
+def skips_half(op: AttentionBase) -> bool:
+    """True if a GPU's kernel of attention gains by the tiles of scores that it leaves out: nearly half of them, for many keys,
+    and heads and rows that fill a large chip. Of wide heads it is slower all the same.
+    """
+    *rows, keys = op.scores_shape
+    return (
+        is_true(op.causal)
+        and keys >= SKIPPED
+        and math.prod(rows) >= FILLED
+        and shape_of(op.query)[-1] <= NARROW_HEAD
+    )
 
 
 def is_gradient(op: Operation, attention: AttentionBase) -> bool:

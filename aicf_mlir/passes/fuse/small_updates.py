@@ -3,8 +3,8 @@
 In a step with small products, time goes to launches and not to arithmetic, and every launch saved is worth some two microseconds.
 The update of a weight becomes the epilogue of the product that makes its gradient. The update of a bias becomes the epilogue of
 the sum that makes its gradient, written as a product with ones. The step is counted by a map as well, so that it is one launch
-with the values that all updates share. This is done only if all products of a function are small. An update of another gradient keeps
-its launch, which runs beside the others. A gradient of f16 or bf16 is rounded to that type, as if it were written
+with the values that all updates share. This is done only if all products of a function are small. An update of another gradient
+keeps its launch, which runs beside the others. A gradient of f16 or bf16 is rounded to that type, as if it were written
 and read.
 """
 

@@ -19,8 +19,10 @@ from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.layouts import Layout, shares_block, with_layout
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 
-TILE, MULTIPROCESSORS = 32, 132
-"""The rows and columns of a tile, and how many tiles a large chip computes at once."""
+TILE, LARGE_TILE, MULTIPROCESSORS = 32, 64, 132
+"""The rows and columns of a tile, of one of a result that has several such each way, and the tiles that a large chip computes at
+once.
+"""
 LONG, SHORTEST = 2048, 256
 """The terms from which on a sum is divided, and those of a part, at least."""
 ALIGNED = 4
@@ -43,8 +45,9 @@ def parts_of(op: KernelOp) -> tuple[int, int] | None:
     if any(shares_block(value.type) for value in (a, b, op.results[0])):
         return None
     (m, n), k = shape, shape_of(a)[0 if op.attrs.get("trans_a") is True else 1]
-    tiles = -(-m // TILE) * -(-n // TILE)
-    if k < LONG or k < 8 * max(m, n) or not 0 < 2 * tiles <= MULTIPROCESSORS:
+    side, times = (LARGE_TILE, 4) if min(m, n) >= 2 * LARGE_TILE else (TILE, 8)
+    tiles = -(-m // side) * -(-n // side)
+    if k < LONG or k < times * max(m, n) or not 0 < 2 * tiles <= MULTIPROCESSORS:
         return None
     most = min(2 * MULTIPROCESSORS // tiles, k // SHORTEST)
     even = next((parts for parts in range(most, most // 2, -1) if k % parts == 0), None)

@@ -47,13 +47,13 @@ func.func @skips(%x: tensor<1x1x128x8xf32>) -> tensor<1x1x128x8xf32> {
 // GPU:         nn.attention_grad %h
 // GPU:         nn.attention %x, %x, %x {causal = true, scale = 0.25}
 // LOWER-LABEL: func.func @many
-func.func @many(%x: tensor<1x8x1024x64xf32>, %h: tensor<1x8x1024x64xbf16>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xf32>) {
-  %ay, %am, %as = nn.attention %x, %x, %x {causal = true, scale = 0.5} : (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>)
-  %aq, %ak, %av = nn.attention_grad %x, %x, %x, %x, %ay, %am, %as {causal = true, scale = 0.5} : (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>)
-  %by, %bm, %bs = nn.attention %h, %h, %h {causal = true, scale = 0.5} : (tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>) -> (tensor<1x8x1024x64xbf16>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>)
-  %bq, %bk, %bv = nn.attention_grad %h, %h, %h, %h, %by, %bm, %bs {causal = true, scale = 0.5} : (tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>) -> (tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xbf16>)
-  %cy, %cm, %cs = nn.attention %x, %x, %x {causal = true, scale = 0.25} : (tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xf32>) -> (tensor<1x8x1024x64xf32>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>)
-  func.return %aq, %bq, %cy : tensor<1x8x1024x64xf32>, tensor<1x8x1024x64xbf16>, tensor<1x8x1024x64xf32>
+func.func @many(%x: tensor<1x24x1024x64xf32>, %h: tensor<1x24x1024x64xbf16>) -> (tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xbf16>, tensor<1x24x1024x64xf32>) {
+  %ay, %am, %as = nn.attention %x, %x, %x {causal = true, scale = 0.5} : (tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xf32>) -> (tensor<1x24x1024x64xf32>, tensor<1x24x1024xf32>, tensor<1x24x1024xf32>)
+  %aq, %ak, %av = nn.attention_grad %x, %x, %x, %x, %ay, %am, %as {causal = true, scale = 0.5} : (tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xf32>, tensor<1x24x1024xf32>, tensor<1x24x1024xf32>) -> (tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xf32>)
+  %by, %bm, %bs = nn.attention %h, %h, %h {causal = true, scale = 0.5} : (tensor<1x24x1024x64xbf16>, tensor<1x24x1024x64xbf16>, tensor<1x24x1024x64xbf16>) -> (tensor<1x24x1024x64xbf16>, tensor<1x24x1024xf32>, tensor<1x24x1024xf32>)
+  %bq, %bk, %bv = nn.attention_grad %h, %h, %h, %h, %by, %bm, %bs {causal = true, scale = 0.5} : (tensor<1x24x1024x64xbf16>, tensor<1x24x1024x64xbf16>, tensor<1x24x1024x64xbf16>, tensor<1x24x1024x64xbf16>, tensor<1x24x1024x64xbf16>, tensor<1x24x1024xf32>, tensor<1x24x1024xf32>) -> (tensor<1x24x1024x64xbf16>, tensor<1x24x1024x64xbf16>, tensor<1x24x1024x64xbf16>)
+  %cy, %cm, %cs = nn.attention %x, %x, %x {causal = true, scale = 0.25} : (tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xf32>) -> (tensor<1x24x1024x64xf32>, tensor<1x24x1024xf32>, tensor<1x24x1024xf32>)
+  func.return %aq, %bq, %cy : tensor<1x24x1024x64xf32>, tensor<1x24x1024x64xbf16>, tensor<1x24x1024x64xf32>
 }
 
 // -----

@@ -28,6 +28,8 @@ should leave the room to its results. (Two operands, or more bytes, were slower 
 ROOM = {MOST_THREADS: 24}
 """The registers of a thread for the elements of its row, by threads of a block; the rest are for arithmetic."""
 USUAL_ROOM = 32
+FEWEST = 8
+"""The lanes of a row that stay where rows are short and many: their vectors are a line of a cache, and a warp has four rows."""
 SIDE = WARP
 """Neighbouring rows of a block, where rows lie side by side."""
 EXCHANGED = 40 << 10
@@ -112,6 +114,8 @@ def schedule(kernel: Kernel) -> RowSchedule:
         *(tensor for number, tensor in enumerate(kernel.results) if kernel.is_whole(number)),
     ]
     enough = FILLED.get(max(len(moved), min(FILLED)), sys.maxsize)
+    while plan.lanes > FEWEST and 2 * plan.count * FEWEST >= max(FILLED.values()) and is_spare(plan, each):
+        plan = replace(plan, lanes=plan.lanes // 2)
     while True:
         plan = replace(plan, chunks=max(1, -(-plan.vectors // plan.lanes)))
         fits = plan.chunks * each <= ROOM.get(plan.lanes, USUAL_ROOM)
@@ -120,6 +124,12 @@ def schedule(kernel: Kernel) -> RowSchedule:
         if plan.lanes == MOST_THREADS:
             return in_shared(kernel, plan.walked(plan.lanes), read)
         plan = replace(plan, lanes=plan.lanes * 2)
+
+
+def is_spare(plan: RowSchedule, each: int) -> bool:
+    """True if half of the lanes hold a row too, in no more vectors than are read at the same time."""
+    chunks = -(-plan.vectors // (plan.lanes // 2))
+    return chunks <= plan.ahead and chunks * each <= USUAL_ROOM
 
 
 def columns_of(kernel: Kernel) -> list[Axis]:

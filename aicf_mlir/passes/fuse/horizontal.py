@@ -32,8 +32,10 @@ from aicf_mlir.passes.fuse.views import sink
 
 MOST_BLOCKS = 8 * 132
 """The most blocks of one launch: as many as a large chip runs at the same time."""
-AT_ONCE_BLOCKS = 3 * 132
-"""The blocks of products among them that it runs at the same time. Beside more of them an update waits."""
+FIRST = -1
+"""The level of a cast of arguments, which most steps keep from the step before."""
+AT_ONCE_BLOCKS = 132
+"""One for each multiprocessor of a large chip: a launch of more takes longer by an update that joins it late."""
 
 
 @dataclass(eq=False)
@@ -62,7 +64,8 @@ class HorizontalFusion:
         awaited = {op for before in self.before.values() for op in before}
         groups: dict[int, list[LaunchGroup]] = {}
         for op, before in self.before.items():
-            self.levels[op] = max((self.levels[each] + 1 for each in before), default=0)
+            first = FIRST if next(pairs_of(op), None) is not None else 0
+            self.levels[op] = max((self.levels[each] + 1 for each in before), default=first)
         last = max(self.levels.values(), default=0)
         for op in sorted(self.levels, key=lambda op: (op not in awaited, -self.levels[op])):
             if not isinstance(op, GeneratedOp) or not (blocks := self.blocks_of(op)):
@@ -119,7 +122,7 @@ class HorizontalFusion:
                 order[op] = self.levels[op], False
             elif not isinstance(op, ReturnOp):
                 made = [self.levels[each] for value in op.operands for each in makers_of(value)]
-                order[op] = max(made, default=-1), True
+                order[op] = max(made, default=FIRST - 1), True
         end = return_op(self.function)
         for op in sorted(order, key=order.__getitem__):
             op.detach()

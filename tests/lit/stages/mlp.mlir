@@ -37,10 +37,9 @@
 // KERNEL-NEXT: x(%step,
 // KERNEL:     members = "map(8 -> 10), gemm_map(3 -> 1, trans_b)"} id "gen_horizontal_
 // KERNEL:     %y, %dy = kernel.gemm_map a(%a) b(%w1) x({{.*}}, %t) {body = @bias_add_squared_error_grad, trans_b = true} id "gen_gemm_map_
-// KERNEL:     %dh = kernel.gemm_map a(%dy) b(%w1) x(%a) {body = @relu_bwd} id "gen_gemm_map_
-// KERNEL:     %loss, %w0.next,
-// KERNEL:     = kernel.horizontal
-// KERNEL:     members = "rowwise(2 -> 1, reduced 2), gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a)"} id "gen_horizontal_
+// KERNEL:     %loss, %dh, {{.*}} = kernel.horizontal
+// KERNEL:     members = "rowwise(2 -> 1, reduced 2), gemm_map(3 -> 1), gemm_map(12 -> 3, trans_a)"} id "gen_horizontal_
+// KERNEL:     members = "gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a)"} id "gen_horizontal_
 
 // PLAN:       plan.program @mlp target "sm_90" peak [[#]] {
 // PLAN:       plan.arena @param 526336

@@ -34,7 +34,7 @@ from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
 from aicf_mlir.passes.fuse.gradients import read_as_they_are
 from aicf_mlir.passes.fuse.horizontal import fuse_horizontally
 from aicf_mlir.passes.fuse.library import Library
-from aicf_mlir.passes.fuse.loops import fuse_loops, tell_apart
+from aicf_mlir.passes.fuse.loops import fuse_loops, is_large, tell_apart
 from aicf_mlir.passes.fuse.loops.totals import add_columns_first
 from aicf_mlir.passes.fuse.losses import write_losses_as_loops
 from aicf_mlir.passes.fuse.narrow_products import write_narrow_products_as_loops
@@ -112,9 +112,10 @@ class FusePass(ModulePass):
                 if fuse_loops(function, bodies, last=False) and not is_small:
                     fuse_products(function, library)  # one launch reads it now, two did before
                 fuse_epilogues(function, bodies, library, last=True)
-                fuse_loops(function, bodies, last=True, every=is_small)
+                alone = always if is_small else never if self.target == "cpu" else is_large
+                fuse_loops(function, bodies, last=True, alone=alone)
                 if self.target != "cpu" and add_columns_first(function, bodies):
-                    fuse_loops(function, bodies, last=True, every=is_small)
+                    fuse_loops(function, bodies, last=True, alone=alone)
                 fuse_updates(function)
                 fuse_checks(function, SMALL if self.target == "cpu" else SMALL_ON_GPU)
                 if self.target == "cpu":  # where a launch is a call
@@ -131,6 +132,14 @@ class FusePass(ModulePass):
                     generate_products(function, bodies, small.is_small_product)
                     fuse_horizontally(op, function, bodies, self.target)
         drop_unread_bodies(op)
+
+
+def always(_: object) -> bool:
+    return True
+
+
+def never(_: object) -> bool:
+    return False
 
 
 def fuse_products(function: FuncOp, library: Library) -> None:

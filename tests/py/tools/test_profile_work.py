@@ -88,7 +88,7 @@ def test_sums_of_a_product_count_the_elements_that_they_sum() -> None:
 
 @pytest.mark.parametrize(
     ("op", "each"),
-    [("relu", 1), ("neg", 1), ("tanh", 1), ("sigmoid", 4), ("silu", 4), ("gelu", 5)],
+    [("relu", 1), ("neg", 1), ("tanh", 1), ("sigmoid", 4), ("silu", 4), ("gelu", 27)],
     ids=lambda value: str(value),
 )
 def test_elementwise_ops_count_the_lines_of_their_formula(op: str, each: int) -> None:

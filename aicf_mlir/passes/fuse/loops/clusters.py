@@ -6,7 +6,7 @@ it: so clusters never depend on each other in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
@@ -340,15 +340,16 @@ class Clustering:
         return op in self.loops or self.is_free(op)
 
 
-def clusters_of(function: FuncOp, bodies: Bodies, last: bool, every: bool) -> list[Cluster]:
-    """The clusters of `function` that become generated launches; with `every` one, those of one launch too."""
+def clusters_of(
+    function: FuncOp, bodies: Bodies, last: bool, alone: Callable[[LoopMember], bool]
+) -> list[Cluster]:
+    """The clusters of `function` that become generated launches; of one launch those that are `alone`, too."""
+
+    def is_generated(member: LoopMember) -> bool:
+        return _rewritten(member) or (not isinstance(member.op, GeneratedOp) and alone(member))
+
     made = Clustering(function, bodies, last).run()
-    return [
-        c
-        for c in made
-        if len(c.members) > 1
-        or any(_rewritten(m) or (every and not isinstance(m.op, GeneratedOp)) for m in c.members)
-    ]
+    return [c for c in made if len(c.members) > 1 or any(map(is_generated, c.members))]
 
 
 def _rewritten(member: LoopMember) -> bool:

@@ -106,7 +106,7 @@ ALONG: dict[str, Callable[[Tensor], Tensor]] = {
     "normalize": lambda x: F.normalize(x, dim=-1), "softmax of columns": lambda x: x.softmax(0),
     "sum of columns": lambda x: x.sum(0), "max of columns": lambda x: x.amax(0), "sum of all": lambda x: x.sum(),
     "cumsum": lambda x: x.cumsum(-1), "cumsum of columns": lambda x: x.cumsum(0),
-    "cumprod": lambda x: (x * 1e-3 + 0.9995).cumprod(-1),
+    "cumprod": lambda x: (x * 1e-6 + 1).cumprod(-1),
     "logcumsumexp": lambda x: x.logcumsumexp(-1), "cummax": lambda x: x.cummax(-1)[0], "sort": lambda x: x.sort(-1)[0],
     "topk": lambda x: x.topk(min(5, x.shape[-1]))[0], "kthvalue": lambda x: x.kthvalue(1 + x.shape[-1] // 2)[0],
     "median": lambda x: x.median(-1)[0], "sort of columns": lambda x: x.sort(0)[0],

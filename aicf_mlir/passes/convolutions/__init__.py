@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, TensorType, f32
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
+from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.convolutions import ConvolvingOp
+from aicf_mlir.dialects.nn.emitter import Emitter
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir import registry
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.properties import is_true
-from aicf_mlir.ir.tensor_op import shape_of
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.convolutions.channels_last import ChannelsLast, permuted, to_last
 from aicf_mlir.passes.convolutions.expansion import Expansion
 from aicf_mlir.passes.lower.same import lower_as_it_stands
@@ -24,7 +28,11 @@ from aicf_mlir.passes.lower.same import lower_as_it_stands
 
 @dataclass(frozen=True)
 class ConvolutionsPass(ModulePass):
-    """Lay images out channels last where a kernel of the target convolves them fast; write other convolutions as products."""
+    """Lay images out channels last where a kernel of the target convolves them fast; write other convolutions as products.
+
+    Where a kernel is fast in f32 alone, as on a CPU, the operands of 16 bits are widened and the result is rounded: what the sums
+    are anyway.
+    """
 
     name = "convolutions"
 
@@ -33,6 +41,9 @@ class ConvolutionsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if not any(isinstance(inner, ConvolvingOp) for inner in op.walk()):
             return
+        for inner in list(op.walk()):
+            if isinstance(inner, ConvolvingOp) and element_name(element_type(inner.result)) in NARROW:
+                self.widen(inner)
         for function in op.walk():
             if isinstance(function, FuncOp):
                 for block in function.body.blocks:
@@ -42,6 +53,17 @@ class ConvolutionsPass(ModulePass):
         for inner in list(op.walk()):
             if isinstance(inner, ConvolvingOp) and not (is_true(inner.channels_last) and self.runs(inner)):
                 Rewriter.replace_op(inner, [], [expansion.of(inner)])
+
+    def widen(self, op: ConvolvingOp) -> None:
+        """Compute `op` in f32 if a fast kernel of the target has that, and none has its own type."""
+        types = [TensorType(f32, shape_of(value)) for value in op.operands]
+        a, b = Block(arg_types=types).args
+        if self.runs(op) or not self.runs(type(op)(a, b, op.convolved, op.size.get_values())):
+            return
+        emitter = Emitter(InsertPoint.before(op), op.location)
+        a, b = (emitter.emit(nn.CastOp(value, f32)) for value in op.operands)
+        wide = emitter.emit(type(op)(a, b, op.convolved, op.size.get_values()))
+        Rewriter.replace_op(op, [], [emitter.emit(nn.CastOp(wide, element_type(op.result)))])
 
     def runs(self, op: ConvolvingOp) -> bool:
         """True if a kernel takes its form with channels last that is not the plain loop, the last one of a device."""

@@ -44,8 +44,10 @@ func.func @block(%x: tensor<2x8x5x5xf32>, %w: tensor<8x8x3x3xf32>, %b: tensor<8x
 // CUDNN:         high = array<i64: 0, 0, 0, -5>
 // CHECK-LABEL: func.func @narrow
 // CPU-LABEL:   func.func @narrow
-// CPU:           nn.matmul
-// CPU-NOT:       nn.convolution
+// CPU:           nn.cast %x : (tensor<2x3x4x4xbf16>) -> tensor<2x3x4x4xf32>
+// CPU:           nn.cast %dy
+// CPU:           nn.convolution_weight_grad
+// CPU:           nn.cast %{{.*}} : (tensor<4x1x1x3xf32>) -> tensor<4x1x1x3xbf16>
 func.func @narrow(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16> {
   %dw = nn.convolution_weight_grad %x, %dy {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 1, 1>} : (tensor<2x3x4x4xbf16>, tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16>
   func.return %dw : tensor<4x3x1x1xbf16>

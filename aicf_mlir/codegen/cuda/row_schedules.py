@@ -126,7 +126,7 @@ def schedule(kernel: Kernel) -> RowSchedule:
         plan = replace(plan, lanes=plan.lanes * 2)
 
 
-def is_spare(plan: RowSchedule, each: int) -> bool:
+def is_spare(plan: RowSchedule, each: float) -> bool:
     """True if half of the lanes hold a row too, in no more vectors than are read at the same time."""
     chunks = -(-plan.vectors // (plan.lanes // 2))
     return chunks <= plan.ahead and chunks * each <= USUAL_ROOM

@@ -48,8 +48,11 @@ def overflowing(values: Array, element: str) -> Array:
 
 
 def places(block: Array, layout: Layout) -> Array:
-    """The elements of a 1-D `block` at `layout`, which must be inside; they share its memory."""
-    step = block.itemsize
+    """The elements of a 1-D `block` at `layout`, which must be inside; they share its memory.
+
+    The elements of the block may be apart themselves: NumPy's `reshape(-1)` of a column is a view.
+    """
+    (step,) = block.strides
     strides = [stride * step for stride in layout.strides]
     return np.lib.stride_tricks.as_strided(block[layout.offset :], layout.shape, strides)
 

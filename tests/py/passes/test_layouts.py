@@ -47,6 +47,13 @@ def random_part(choose: random.Random, count: int) -> tuple[list[int], Layout]:
     return shape, Layout(tuple(sizes), tuple(strides), offset)
 
 
+@pytest.mark.parametrize("block", (np.arange(24.0)[::3], np.broadcast_to(7.0, (8,))), ids=("apart", "one"))
+def test_a_block_may_be_a_view_itself(block: np.ndarray) -> None:
+    """As `reshape(-1)` of what a reduction leaves of a table is, where nothing is rounded."""
+    layout = Layout((3, 2), (2, 1), 1)
+    np.testing.assert_array_equal(places(block, layout), places(block.copy(), layout))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_part_of_a_layout_is_where_it_says(seed: int) -> None:
     choose = random.Random(seed)

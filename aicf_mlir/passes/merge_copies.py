@@ -32,7 +32,7 @@ MOST_TENSORS = 15
 """The tensors of one launch, whose shapes are parameters of its kernel."""
 MOST_BYTES = 1 << 22
 """The bytes of a tensor above which its copy fills a chip."""
-MOVED = (*kernel.VIEWS, kernel.CopyOp)
+MOVED = (*kernel.VIEWS, kernel.CopyOp, kernel.ConstantOp)
 """Ops that may get another place here."""
 MOST_KEPT = 1 << 24
 """The bytes that one launch writes, and that are held from there on."""
@@ -188,10 +188,13 @@ def write(members: list[kernel.CopyOp], place: Operation) -> None:
 
 
 def hoist(value: SSAValue, place: Operation) -> None:
-    """Move the views that make a value in front of `place`, if they are behind it."""
+    """Move the views that make a value, or the constant, in front of `place`, if they are behind it."""
     op = value.owner
-    if isinstance(op, kernel.ReshapeOp | kernel.ViewOp) and not op.is_before_in_block(place):
-        hoist(op.operands[0], place)
+    if isinstance(op, kernel.ReshapeOp | kernel.ViewOp | kernel.ConstantOp) and not op.is_before_in_block(
+        place
+    ):
+        for operand in op.operands:
+            hoist(operand, place)
         op.detach()
         Rewriter.insert_op(op, InsertPoint.before(place))
 

@@ -102,8 +102,11 @@ def recompute(op: GeneratedOp, bodies: Bodies) -> None:
         for reader in readers:  # of which one may read what another gives
             if (new := rewritten(reader, result, source, bodies)) is not None:
                 replace(reader, new, bodies)
+        erase_unread(result)
         unread.add(number)
-    if unread:
+    if len(unread) == len(op.results):
+        erase(op)
+    elif unread:
         drop_results(op, unread, bodies)
 
 
@@ -191,7 +194,7 @@ def access_of(member: LoopMember, number: int) -> Access:
 def rewritten(reader: GeneratedOp, value: OpResult, source: Source, bodies: Bodies) -> LoopMember | None:
     """`reader` with `source` in the place of its operands that are `value`; None where it cannot read so."""
     member = member_of(reader, bodies)
-    if member is None:
+    if member is None or any(is_view_of(access.root, value) for access in member.operands):
         return None
     operands: dict[Access, str] = {}
     places: list[Access | list[Access]] = []
@@ -234,6 +237,15 @@ def rewritten(reader: GeneratedOp, value: OpResult, source: Source, bodies: Bodi
         member.results,
         member.narrow,
     )
+
+
+def is_view_of(value: SSAValue, tensor: SSAValue) -> bool:
+    """True if views, one or more, lead from `value` to `tensor`: it is a table then, or of a layout that no strides express."""
+    while isinstance(op := value.owner, kernel.ReshapeOp | kernel.ViewOp):
+        value = op.operands[0]
+        if value is tensor:
+            return True
+    return False
 
 
 def saves(value: OpResult, readers: Sequence[GeneratedOp], source: Source, bodies: Bodies) -> bool:
@@ -295,10 +307,15 @@ def write(
     made = type(op).launch(ins, {"y": [op.results[number].type for number in kept]}, **attrs)
     made.location = op.location
     Rewriter.insert_op(made, InsertPoint.before(op))
-    old = list(op.operands)
     for number, result in zip(kept, made.results, strict=True):
         result.name_hint = op.results[number].name_hint
         op.results[number].replace_all_uses_with(result)
+    erase(op)
+
+
+def erase(op: Operation) -> None:
+    """Erase an op of which nothing is read, and the views that it alone reads."""
+    old = list(op.operands)
     Rewriter.erase_op(op)
     for value in old:
         erase_way(value)
@@ -311,6 +328,15 @@ def erase_way(value: SSAValue) -> None:
         source = op.operands[0]
         Rewriter.erase_op(op)
         erase_way(source)
+
+
+def erase_unread(value: SSAValue) -> None:
+    """Erase the views of a value that nothing reads."""
+    for use in [*value.uses]:
+        if isinstance(op := use.operation, kernel.ReshapeOp | kernel.ViewOp):
+            erase_unread(op.results[0])
+            if op.results[0].first_use is None:
+                Rewriter.erase_op(op)
 
 
 def drop_results(op: GeneratedOp, unread: set[int], bodies: Bodies) -> None:

@@ -123,3 +123,22 @@ func.func @block(%a: tensor<4x8xf32>, %x: tensor<2048x2040xf32>, %z: tensor<2048
   %s = kernel.relu x(%j) : tensor<2048x2048xf32>
   func.return %s, %2 : tensor<2048x2048xf32>, tensor<8x4xf32>
 }
+
+// -----
+
+// A constant moves in front of its copy, if it is behind.
+// CHECK-LABEL: func.func @constant
+// CHECK:         %[[C:.*]] = kernel.constant
+// CHECK-NEXT:    kernel.multi_tensor_copy x(%{{.*}}, %[[C]])
+func.func @constant(%a: tensor<8x1xf32>) -> tensor<8x1xf32> {
+  %0 = kernel.view %a : (tensor<8x1xf32>) -> tensor<1x8xf32, strided<[1, 1]>>
+  %1 = kernel.copy x(%0) : (tensor<1x8xf32, strided<[1, 1]>>) -> tensor<1x8xf32>
+  %2 = kernel.relu x(%a) : tensor<8x1xf32>
+  %3 = kernel.constant {value = 0.0} : tensor<1x8xf32>
+  %4 = kernel.copy x(%3) : (tensor<1x8xf32>) -> tensor<1x8xf32, strided<[8, 1]>>
+  %5 = kernel.join %4 : (tensor<1x8xf32, strided<[8, 1]>>) -> tensor<8x1xf32>
+  %6 = kernel.reshape %1 : (tensor<1x8xf32>) -> tensor<8x1xf32>
+  %7 = kernel.add x(%2) y(%5) : tensor<8x1xf32>
+  %8 = kernel.add x(%7) y(%6) : tensor<8x1xf32>
+  func.return %8 : tensor<8x1xf32>
+}

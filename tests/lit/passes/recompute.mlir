@@ -34,3 +34,51 @@ func.func @gate(%a: tensor<1024x1024xbf16>, %b: tensor<1024x1024xbf16>, %dy: ten
   %d = kernel.map x(%dy, %p, %s, %a) {body = @mul_silu_bwd, shape = array<i64: 1024, 1024>} : (tensor<1024x1024xbf16>, tensor<1024x1024xbf16>, tensor<1024x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
   func.return %d : tensor<1024x1024xbf16>
 }
+
+// -----
+
+// A launch of which nothing else is read is left out, and so are views that nothing reads.
+// CHECK-LABEL: func.func @alone
+// CHECK-NEXT:    %[[P:.*]] = kernel.gemm
+// CHECK-NEXT:    %[[D:.*]] = kernel.map x(%[[P]]) {body = @square_again
+// CHECK-NEXT:    return %[[D]]
+scalar.body @twice(%0: f32) -> f32 {
+  %1 = arith.addf %0, %0 : f32
+  scalar.yield %1 : f32
+}
+scalar.body @square(%0: f32, %1: f32) -> f32 {
+  %2 = arith.mulf %0, %1 : f32
+  scalar.yield %2 : f32
+}
+func.func @alone(%a: tensor<1024x1024xf32>) -> tensor<1024x1024xf32> {
+  %p = kernel.gemm a(%a) b(%a) : tensor<1024x1024xf32>
+  %s = kernel.map x(%p) {body = @twice, shape = array<i64: 1024, 1024>} : tensor<1024x1024xf32>
+  %v = kernel.reshape %s : (tensor<1024x1024xf32>) -> tensor<1048576xf32>
+  %d = kernel.map x(%s, %p) {body = @square, shape = array<i64: 1024, 1024>} : tensor<1024x1024xf32>
+  func.return %d : tensor<1024x1024xf32>
+}
+
+// -----
+
+// A table of another shape is read as it is.
+// CHECK-LABEL: func.func @table
+// CHECK-NEXT:    kernel.map x(%a, %b) {body = @add
+// CHECK-NEXT:    kernel.reshape
+// CHECK-NEXT:    kernel.map x(%a, %b, %at) table(
+scalar.body @add(%0: f32, %1: f32) -> f32 {
+  %2 = arith.addf %0, %1 : f32
+  scalar.yield %2 : f32
+}
+scalar.body @take(%0: f32, %1: f32, %2: i64, %3: memref<?xf32>) -> f32 {
+  %4 = scalar.load %3[%2] : memref<?xf32>
+  %5 = arith.addf %0, %1 : f32
+  %6 = arith.mulf %4, %5 : f32
+  scalar.yield %6 : f32
+}
+func.func @table(%a: tensor<1024x1024xf32>, %b: tensor<1024x1024xf32>, %at: tensor<1024x1024xi64>) -> tensor<1024x1024xf32> {
+  %s = kernel.map x(%a, %b) {body = @add, shape = array<i64: 1024, 1024>} : tensor<1024x1024xf32>
+  %v = kernel.reshape %s : (tensor<1024x1024xf32>) -> tensor<1048576xf32>
+  %d = kernel.map x(%a, %b, %at) table(%v) {body = @take, shape = array<i64: 1024, 1024>}
+    : (tensor<1024x1024xf32>, tensor<1024x1024xf32>, tensor<1024x1024xi64>, tensor<1048576xf32>) -> tensor<1024x1024xf32>
+  func.return %d : tensor<1024x1024xf32>
+}

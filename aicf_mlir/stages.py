@@ -72,6 +72,7 @@ STAGES: tuple[Stage, ...] = (
             "accumulate?",
             "sum-ranks",
             "average-ranks?",
+            "divide-gradients?",
         ),
         BODY,
         "with the gradient of the loss",

@@ -18,6 +18,7 @@ FLAGS = (
     "accumulate",
     "sum-ranks",
     "average-ranks",
+    "divide-gradients",
     "check-finite",
     "scale-loss",
     "clip-gradients",

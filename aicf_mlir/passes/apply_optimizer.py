@@ -19,6 +19,7 @@ from aicf_mlir.dialects.nn.emitter import Emitter
 from aicf_mlir.dialects.nn.pointwise import CLASSES as POINTWISE
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, ParamGroup, parse_groups
 from aicf_mlir.dialects.train import UpdateOp
+from aicf_mlir.ir.division import gradient_names
 from aicf_mlir.ir.signature import (
     Key,
     Label,
@@ -97,7 +98,7 @@ class ApplyOptimizerPass(_Chosen):
         gradients = {label.name: value for value, label in returned if label.role == "grad"}
         if function.attributes.get(OPTIMIZER) == ArrayAttr([]):
             return
-        if not gradients:
+        if not gradient_names(function):
             refuse(
                 function, f"@{function.sym_name.data} has no gradients among its results; run autodiff first"
             )

@@ -32,8 +32,8 @@ from aicf_mlir.passes.autodiff import refuse
 BUCKET = 25 << 20
 """Bytes of gradients that one collective has at most, if it has more than one, as in torch's DistributedDataParallel."""
 
-Of = int | Literal["mean"]
-"""What all ranks take: the value of one of them, or the mean."""
+Of = int | Literal["mean"] | tuple[Literal["mean"], int]
+"""What the ranks take: all of them the value of one, or the mean; or one of them, whose number it is, takes the mean."""
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,19 @@ class Averaging:
         buckets: list[tuple[Of, list[SSAValue]]] = [
             (each, bucket) for each, values in given.items() for bucket in self.buckets(values)
         ]
-        new = dict[tuple[Of, SSAValue], SSAValue]()
+        new = dict[tuple[Of, SSAValue], SSAValue | None]()
         for each, bucket in sorted(buckets, key=lambda pair: self.place(pair[1][-1])):
             for value, exchanged in zip(bucket, self.exchanged(bucket, each), strict=True):
                 new[each, value] = exchanged
-        set_results(
-            self.function,
-            [
-                (value if each is None else new[each, value], label)
-                for (value, label), each in zip(self.results, wanted, strict=True)
-            ],
-        )
+        results = [
+            (value if each is None else new[each, value], label)
+            for (value, label), each in zip(self.results, wanted, strict=True)
+        ]
+        set_results(self.function, [(value, label) for value, label in results if value is not None])
+
+    def takes(self, wanted: Of) -> bool:
+        """Whether this rank takes it."""
+        return not isinstance(wanted, tuple)
 
     def wanted(self, value: SSAValue, label: Label, equal: set[SSAValue]) -> Of | None:
         """What a result is on all ranks: the mean, or what it is on one of them; None if it is each rank's own."""
@@ -147,22 +149,25 @@ class Averaging:
         """The place in the text at which a value exists."""
         return self.order[value.op] if isinstance(value, OpResult) else -1
 
-    def exchanged(self, values: Sequence[SSAValue], wanted: Of) -> list[SSAValue]:
-        """The mean of each value over all ranks, or what it is on one of them."""
+    def exchanged(self, values: Sequence[SSAValue], wanted: Of) -> Sequence[SSAValue | None]:
+        """The mean of each value over all ranks, or what it is on one of them; None for what this rank does not take."""
         last = values[-1]
         start = InsertPoint.at_start(self.function.body.block)
         point = InsertPoint.after(last.op) if isinstance(last, OpResult) else start
         emitter = Emitter(point, location_of(last))
         flat = [emitter.emit(nn.ReshapeOp(value, [prod(shape_of(value))])) for value in values]
         joined = flat[0] if len(flat) == 1 else emitter.emit(nn.ConcatOp(flat, 0), "bucket")
-        of_ranks = gather(emitter, joined, self.options.group, self.options.ranks)
-        whole = self.mean(emitter, of_ranks) if wanted == "mean" else of_ranks[wanted]
+        gathered = all_gather(emitter, joined, self.options.group, self.options.ranks)
+        if not self.takes(wanted):
+            return [None] * len(values)
+        of_ranks = rows_of(emitter, gathered)
+        whole = of_ranks[wanted] if isinstance(wanted, int) else self.mean(emitter, of_ranks)
         parts: Sequence[SSAValue] = [whole]
         if len(values) > 1:
             parts = emitter.builder.insert(
                 nn.SplitOp(whole, 0, [prod(shape_of(value)) for value in values])
             ).results
-        ending = "mean" if wanted == "mean" else "of_rank"
+        ending = "of_rank" if isinstance(wanted, int) else "mean"
         return [
             emitter.emit(
                 nn.ReshapeOp(part, shape_of(value)), value.name_hint and f"{value.name_hint}.{ending}"
@@ -179,10 +184,19 @@ class Averaging:
 
 def gather(emitter: Emitter, value: SSAValue, group: str, ranks: int) -> list[SSAValue]:
     """A value as every rank has it, in their order."""
-    op = nn.AllGatherOp(value, group, ranks)
-    gathered = emitter.emit(op, f"{value.name_hint or 'value'}.of_ranks")
+    return rows_of(emitter, all_gather(emitter, value, group, ranks))
+
+
+def all_gather(emitter: Emitter, value: SSAValue, group: str, ranks: int) -> SSAValue:
+    """A row for each rank, with the value that it has."""
+    return emitter.emit(nn.AllGatherOp(value, group, ranks), f"{value.name_hint or 'value'}.of_ranks")
+
+
+def rows_of(emitter: Emitter, gathered: SSAValue) -> list[SSAValue]:
+    """The value of each rank, in their order, of a gathered one."""
+    ranks, *shape = shape_of(gathered)
     rows = emitter.builder.insert(nn.SplitOp(gathered, 0, [1] * ranks)).results
-    return [emitter.emit(nn.ReshapeOp(row, shape_of(value))) for row in rows]
+    return [emitter.emit(nn.ReshapeOp(row, shape)) for row in rows]
 
 
 def sum_of(emitter: Emitter, values: Sequence[SSAValue]) -> SSAValue:

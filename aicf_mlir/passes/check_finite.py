@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, TensorType, f32
 from xdsl.ir import OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
 from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.ir.division import gradient_names
 from aicf_mlir.ir.signature import (
     STATUS,
     STATUS_LABEL,
@@ -31,6 +32,7 @@ class CheckFinitePass(ModulePass):
     """Check the loss and the gradients among the results of every function: one that is not finite fails the status.
 
     The check follows the checks of the function; a function without a status gets one, as its last argument and result.
+    A gradient that only another rank has is a 0 in its place.
     """
 
     name = "check-finite"
@@ -44,8 +46,9 @@ def check(function: func.FuncOp) -> None:
     """Put one more check after those of `function`."""
     results = list(zip(return_op(function).operands, result_labels(function), strict=True))
     losses = [value for value, label in results if label.role == "loss"]
-    gradients = [value for value, label in results if label.role == "grad"]
-    if not losses or not gradients:
+    gradients = {label.name: value for value, label in results if label.role == "grad"}
+    names = gradient_names(function)
+    if not losses or not names:
         message = (
             f"@{function.sym_name.data} has no loss with gradients among its results; run autodiff first"
         )
@@ -53,10 +56,14 @@ def check(function: func.FuncOp) -> None:
     given = [value for value, label in results if label.role == STATUS]
     status = given[0] if given else status_argument(function)
     code = 1 + max((op.codes[-1] for op in function.walk() if isinstance(op, nn.CheckOp)), default=0)
-    op = nn.CheckFiniteOp(status, [*losses, *gradients], code)
+    builder = Builder(InsertPoint.before(return_op(function)))
+    if len(gradients) < len(names):  # the codes are those of all ranks
+        zero = builder.insert(nn.ConstantOp(0.0, TensorType(f32, []))).result
+        gradients = dict.fromkeys(names, zero) | gradients
+    op = nn.CheckFiniteOp(status, [*losses, *gradients.values()], code)
     if isinstance(losses[0], OpResult):
         op.location = losses[0].op.location
-    Builder(InsertPoint.before(return_op(function))).insert(op)
+    builder.insert(op)
     op.result.name_hint = "check_finite"
     if not given:
         results.append((op.result, STATUS_LABEL))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -18,6 +18,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.emitter import Emitter, location_of, summed_in
 from aicf_mlir.dialects.nn.reductions import REDUCTIONS
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, parse_groups
+from aicf_mlir.ir.division import DividedGradients, gradient_names
 from aicf_mlir.ir.signature import (
     Label,
     append_argument,
@@ -32,6 +33,7 @@ from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.optimizers.op import HYPERPARAMETER
 from aicf_mlir.optimizers.slots import OptimizerSlot
 from aicf_mlir.passes.autodiff import refuse
+from aicf_mlir.passes.numbers_of_ranks import known_to_all
 
 MAX_NORM, MAX_VALUE = "clip_grad_norm", "clip_grad_value"
 """The names of the limits among the host scalars."""
@@ -53,7 +55,8 @@ class ClipGradientsPass(ModulePass):
     Only gradients that the optimizer uses are limited: the ones of its param groups in `aicf.optimizer`, or all without that
     attribute. The limits are host scalars, new last arguments. With `value` each element is clamped to -clip_grad_value and
     clip_grad_value. With `norm`, after that, all gradients are multiplied by min(clip_grad_norm / (norm + 1e-6), 1). The norm is
-    that of all their elements together, in f32, or in f64 if one of them is f64. It is a new result, the output "grad_norm".
+    that of all their elements together, in f32, or in f64 if one of them is f64. It is a new result, the output "grad_norm". Of
+    gradients that divide-gradients has left to other ranks it gathers the norms; the norm of these is made in the same order.
 
     Options:
       value: limit each element
@@ -83,16 +86,17 @@ class ClipGradientsPass(ModulePass):
         """Limit the gradients of one function."""
         results = list(zip(return_op(function).operands, result_labels(function), strict=True))
         gradients = {label.name: value for value, label in results if label.role == "grad"}
-        if not gradients:
+        if not (known := gradient_names(function)):
             refuse(
                 function, f"@{function.sym_name.data} has no gradients among its results; run autodiff first"
             )
         clipping = Clipping(function)
-        groups = [[name for name in group if name in gradients] for group in groups_of(function, gradients)]
+        groups = [[name for name in group if name in known] for group in groups_of(function, known)]
         if self.value:
             limit = clipping.limit(MAX_VALUE)
             for name in chain(*groups):
-                gradients[name] = clipping.within(gradients[name], limit)
+                if name in gradients:
+                    gradients[name] = clipping.within(gradients[name], limit)
         if self.norm is not None:
             for index, names in enumerate(groups if self.per_group else [list(chain(*groups))]):
                 if names:
@@ -104,7 +108,7 @@ class ClipGradientsPass(ModulePass):
         )
 
 
-def groups_of(function: func.FuncOp, gradients: Mapping[str, SSAValue]) -> list[list[str]]:
+def groups_of(function: func.FuncOp, gradients: Sequence[str]) -> list[list[str]]:
     """The parameters of each param group."""
     if (attribute := function.attributes.get(OPTIMIZER)) is None:
         return [list(gradients)]
@@ -125,6 +129,10 @@ class Clipping(Emitter):
         """The place in the user's code of ops on all gradients."""
         super().__init__(InsertPoint.before(end), self.of_all)
         self.function = function
+        keys = zip(argument_keys(function), function.args, strict=True)
+        self.params: dict[str, SSAValue] = {
+            name: argument for (role, name), argument in keys if role == "param"
+        }
 
     def limit(self, name: str) -> SSAValue:
         """A new host scalar."""
@@ -154,9 +162,11 @@ class Clipping(Emitter):
         """Bring the gradients of these names under a limit of their norm; return the norm that they had."""
         limit, name = self.limit(OptimizerSlot(group, MAX_NORM).slot), OptimizerSlot(group, NORM).slot
         self.expect_new("an output", name, ("output", name) in result_keys(self.function))
-        wide = f64 if any(element_type(gradients[name]) == f64 for name in names) else f32
-        norms = [self.norm(gradients[name], order, wide) for name in names]
+        own = [name for name in names if name in gradients]
+        wide = f64 if any(element_type(self.params[name]) == f64 for name in names) else f32
+        of_own = {name: self.norm(gradients[name], order, wide) for name in own}
         self.location = self.of_all
+        norms = known_to_all(self, DividedGradients.of(self.function), of_own, names, wide)
         norm = self.emit(
             REDUCTIONS["vector_norm"](self.emit(nn.ConcatOp(norms, 0)), ord=order),
             name,
@@ -166,7 +176,7 @@ class Clipping(Emitter):
         quotient = self.emit(nn.MulOp(self.emit(nn.ReciprocalOp(enlarged)), self.cast(limit, wide)))
         one = self.emit(nn.ConstantOp(1.0, TensorType(wide, [])))
         factor = self.emit(nn.MinimumOp(quotient, one), OptimizerSlot(group, "clip").slot)
-        for name in names:
+        for name in own:
             gradients[name] = self.times(gradients[name], factor)
         return norm
 

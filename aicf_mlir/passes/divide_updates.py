@@ -10,13 +10,11 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, ParamGroup, parse_groups
+from aicf_mlir.ir.division import gradient_names, parts_in, write_parts
 from aicf_mlir.ir.signature import result_labels, return_op, steps
 from aicf_mlir.optimizers.traced import TracedRule
 from aicf_mlir.passes.autodiff import refuse
 from aicf_mlir.passes.average_ranks import bytes_of
-
-PARTS = "aicf.parts"
-"""The names of the parameters of each rank, in a function whose parameters are not gathered yet."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,7 @@ class DivideUpdatesPass(ModulePass):
     ranks: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.ranks:
-            raise ValueError(f"expected a rank from 0 to below {self.ranks}, got {self.rank}")
+        expect_division(self.rank, self.ranks)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in steps(op):
@@ -47,35 +44,46 @@ class DivideUpdatesPass(ModulePass):
 
     def divide(self, function: func.FuncOp) -> None:
         """Divide the groups of one function."""
-        groups = trained_groups(function)
-        if not any(group.params for group in groups):
-            where = f"@{function.sym_name.data}"
-            refuse(function, f"{where} has no gradients or no {OPTIMIZER}; run autodiff first")
-        if any(isinstance(group.rule, TracedRule) for group in groups):
-            refuse(function, "the optimizer is traced, and its step may mix parameters: it cannot be divided")
         parts = parts_of(function, self.ranks)
         own = parts[self.rank]
         function.attributes[OPTIMIZER] = ArrayAttr(
             [
                 group.with_params([name for name in group.params if name in own]).to_attribute()
-                for group in groups
+                for group in trained_groups(function)
             ]
         )
-        function.attributes[PARTS] = ArrayAttr([ArrayAttr(map(StringAttr, part)) for part in parts])
+        write_parts(function, parts)
+
+
+def expect_division(rank: int, ranks: int) -> None:
+    """Raise ValueError for a rank that is none of so many."""
+    if not 0 <= rank < ranks:
+        raise ValueError(f"expected a rank from 0 to below {ranks}, got {rank}")
 
 
 def trained_groups(function: func.FuncOp) -> list[ParamGroup]:
-    """The param groups of a function, with the parameters that have a gradient."""
-    names = {label.name for label in result_labels(function) if label.role == "grad"}
+    """The param groups of a function, with the parameters that have a gradient on some rank."""
+    names = gradient_names(function)
     groups = parse_groups(function.attributes.get(OPTIMIZER, ArrayAttr[StringAttr]([])))
     return [group.with_params([name for name in group.params if name in names]) for group in groups]
 
 
 def parts_of(function: func.FuncOp, ranks: int) -> list[list[str]]:
-    """The names of the parameters of each rank, with about as many bytes for each."""
+    """The names of the parameters of each rank, with about as many bytes for each.
+
+    Refuses a function whose optimizer cannot be divided.
+    """
+    if (parts := parts_in(function)) is not None:
+        return parts
+    groups = trained_groups(function)
+    if not any(group.params for group in groups):
+        where = f"@{function.sym_name.data}"
+        refuse(function, f"{where} has no gradients or no {OPTIMIZER}; run autodiff first")
+    if any(isinstance(group.rule, TracedRule) for group in groups):
+        refuse(function, "the optimizer is traced, and its step may mix parameters: it cannot be divided")
     returned = zip(return_op(function).operands, result_labels(function), strict=True)
     sizes = {label.name: bytes_of(value) for value, label in returned if label.role == "grad"}
-    names = [name for group in trained_groups(function) for name in group.params]
+    names = [name for group in groups for name in group.params]
     taken, owner = [0] * ranks, dict[str, int]()
     for name in sorted(names, key=lambda name: -sizes[name]):
         owner[name] = taken.index(min(taken))

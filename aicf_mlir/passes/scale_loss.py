@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp, TensorType, f32, f64, i64
+from xdsl.dialects.builtin import ModuleOp, TensorType, f32, f64, i1, i64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
@@ -16,6 +16,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.emitter import Emitter, location_of, summed_in
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.reductions import REDUCTIONS
+from aicf_mlir.ir.division import DividedGradients, gradient_names
 from aicf_mlir.ir.signature import (
     Label,
     append_argument,
@@ -27,6 +28,7 @@ from aicf_mlir.ir.signature import (
 )
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.passes.autodiff import SCALE, refuse
+from aicf_mlir.passes.numbers_of_ranks import known_to_all
 
 GROWTH, SKIPPED = "loss_scale.growth", "loss_scale.skipped"
 """The names, among the buffers, of the steps since the scale has changed, and of the number of steps with an overflow."""
@@ -72,8 +74,8 @@ class ScaleLossPass(ModulePass):
         """Complete one function."""
         where, keys = f"@{function.sym_name.data}", argument_keys(function)
         results = list(zip(return_op(function).operands, result_labels(function), strict=True))
-        gradients = [value for value, label in results if label.role == "grad"]
-        if ("buffer", SCALE) not in keys or not gradients:
+        gradients = {label.name: value for value, label in results if label.role == "grad"}
+        if ("buffer", SCALE) not in keys or not gradient_names(function):
             refuse(
                 function,
                 f"{where} has no gradients of a scaled loss among its results; run autodiff{{scaled}} first",
@@ -108,14 +110,16 @@ class Scaled(Emitter):
             self.emit(nn.ReciprocalOp(self.wide)), f32
         )  # torch's: of the f64, then rounded to f32
 
-    def all_finite(self, gradients: Sequence[SSAValue]) -> SSAValue:
-        """True if every element of all gradients is finite, as they were scaled: 0-d, i1."""
-        told: list[SSAValue] = []
-        for gradient in gradients:
+    def all_finite(self, gradients: Mapping[str, SSAValue]) -> SSAValue:
+        """True if every element of all gradients is finite, as they were scaled, on other ranks too: 0-d, i1."""
+        own = dict[str, SSAValue]()
+        for name, gradient in gradients.items():
             self.location = location_of(gradient)
             finite = self.emit(REDUCTIONS["all"](self.emit(CLASSES["isfinite"](gradient))))
-            told.append(self.emit(nn.ReshapeOp(finite, [1])))
+            own[name] = self.emit(nn.ReshapeOp(finite, [1]))
         self.location = self.of_all
+        divided = DividedGradients.of(self.function)
+        told = known_to_all(self, divided, own, gradient_names(self.function), i1)
         return self.emit(REDUCTIONS["all"](self.emit(nn.ConcatOp(told, 0))), FINITE)
 
     def unscaled(self, gradient: SSAValue) -> SSAValue:

@@ -17,15 +17,17 @@ from aicf_mlir.passes.average_ranks import in_order
 from aicf_mlir.passes.check_finite import status_argument
 
 
-def passes_of_ranks(group: str, ranks: int, divided_for: int | None = None) -> dict[str, str]:
-    """The passes of a step of so many ranks, with their options; `divided_for`: the rank whose part of a divided optimizer
-    it has.
+def passes_of_ranks(group: str, ranks: int, zero: int = 0, rank: int = 0) -> dict[str, str]:
+    """The passes of a step of so many ranks, with their options; `zero`: the stage of ZeRO by which the step is divided, so that
+    `rank` has a text of its own.
     """
     options = f'ranks={ranks} group="{group}"'
-    if divided_for is None:
-        return {"average-ranks": options, "vote-ranks": options}
-    own = f"rank={divided_for} ranks={ranks}"
-    return {"average-ranks": options, "divide-updates": own, "gather-updates": options}
+    if zero == 2:
+        return {"divide-gradients": f"rank={rank} {options}", "gather-updates": options}
+    if zero == 1:
+        own = f"rank={rank} ranks={ranks}"
+        return {"average-ranks": options, "divide-updates": own, "gather-updates": options}
+    return {"average-ranks": options, "vote-ranks": options}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from aicf_mlir.errors import DataError, NonFiniteError, OutOfRangeError
 from aicf_mlir.frontend.source import quoted
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.origin import origin_of_non_finite
+from aicf_mlir.ir.division import gradient_names
 from aicf_mlir.ir.locations import origin
 from aicf_mlir.ir.signature import Label, argument_labels, result_labels, return_op
 from aicf_mlir.ir.tensor_op import shape_of
@@ -131,14 +132,16 @@ def _before_wrapping(index: SSAValue) -> SSAValue | None:
 
 def _not_finite(plan: BoundPlan, module: ModuleOp, index: int, failure: Failure, *, looked_for: bool) -> str:
     function = next(op for op in module.ops if isinstance(op, func.FuncOp))
-    checked = [
-        (value, label)
-        for role in ("loss", "grad")
-        for value, label in zip(return_op(function).operands, result_labels(function), strict=True)
-        if label.role == role
-    ]
-    value, label = checked[index]
-    what = "the loss" if label.role == "loss" else f"the gradient of {label.name!r}"
+    returned = list(zip(return_op(function).operands, result_labels(function), strict=True))
+    losses = [value for value, label in returned if label.role == "loss"]
+    if index < len(losses):
+        value, what = losses[index], "the loss"
+    else:
+        name = gradient_names(function)[index - len(losses)]
+        params = zip(function.args, argument_labels(function), strict=True)
+        gradients = {label.name: value for value, label in params if label.role == "param"}
+        gradients |= {label.name: value for value, label in returned if label.role == "grad"}
+        value, what = gradients[name], f"the gradient of {name!r}"
     found = f"{what} is {NUMBERS[failure.value]}"
     if shape := shape_of(value):
         found += f" at [{_index(failure.position, shape)}]"

@@ -41,6 +41,9 @@ UNCOMPARED = "the step has several ranks; compile one without mesh= to compare w
 
 FAILED = "failed: "
 
+OF_RANKS = ("divide-updates", "divide-gradients")
+"""The passes that make another text of each rank."""
+
 
 class DataParallelStep(CompiledTrainStep):
     """One train step of all ranks of a process group, each with its own batch.
@@ -102,7 +105,7 @@ class DataParallelStep(CompiledTrainStep):
 
     @property
     def _is_divided(self) -> bool:
-        return self._request.effect(DataParallel).is_divided
+        return self._request.effect(DataParallel).zero > 0
 
     @property
     def _kept_alike(self) -> Sequence[str]:
@@ -110,15 +113,15 @@ class DataParallelStep(CompiledTrainStep):
         return ("param", "buffer") if self._is_divided else KEPT_ROLES
 
     def _texts(self, stages: Sequence[Snapshots]) -> str:
-        """Return a digest of all plans: ranks run the same, but for the updates of a divided optimizer."""
+        """Return a digest of all plans: ranks run the same, but for what a divided step has of each rank."""
         if not self._is_divided:
             return digest("\n".join(each.text("plan") for each in stages))
         asked = {
             name: options
             for name, options in self._request.passes(str(self._device)).items()
-            if name != "divide-updates"
+            if name not in OF_RANKS
         }
-        said = [f"{each.text('grad')}\n{collectives_of(each['plan'])}" for each in stages]
+        said = [f"{each.text('nn')}\n{collectives_of(each['plan'])}" for each in stages]
         return digest("\n".join([repr(asked), *said]))
 
     def _numbers(self) -> object:
@@ -152,8 +155,8 @@ class DataParallelStep(CompiledTrainStep):
             for p, entries in each.state.items()
         ):
             raise StateError(
-                f"{self.name}: the optimizer has state of parameters that another rank updates with zero=1; compile with a new"
-                " optimizer, and load() a checkpoint"
+                f"{self.name}: the optimizer has state of parameters that another rank updates with"
+                f" zero={self._request.effect(DataParallel).zero}; compile with a new optimizer, and load() a checkpoint"
             )
 
     def _reached(self, plan: BoundPlan) -> None:

@@ -203,7 +203,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return OK
             check_target(options.target)
             steps, held = build_steps(
-                options.steps or (), options.target, passes, options.lock, options.mesh, options.zero
+                options.steps or (),
+                options.target,
+                passes,
+                options.lock,
+                options.mesh,
+                options.zero,
+                options.rank,
             )
             form = Form(options.print_op_generic, options.print_debuginfo, options.elide)
             dumps = build_dumps(options, form, passes)

@@ -137,8 +137,9 @@ def build_parser(passes: PassTable) -> ToolParser:
     add("--target", default="cpu", metavar="T", help="target of --stage: cpu (default), sm_80, sm_90, …")
     mesh = add("--mesh", metavar="NAME=N", type=_mesh)
     mesh.help = "a --stage for N processes, as dp=2: they take the mean of their gradients"
-    divided = add("--zero", metavar="RANK", type=int)
-    divided.help = "with --mesh: the step of this rank, which keeps its part of the optimizer's state"
+    zero = add("--zero", type=int, default=0, choices=(0, 1, 2))
+    zero.help = "with --mesh: the stage of ZeRO, 1 divides the optimizer's state, 2 gradients too"
+    add("--rank", metavar="RANK", type=int, default=0, help="with --zero: the rank whose step is printed (0)")
     add("--lock", metavar="FILE", help="the kernels that --stage takes, as aicf-tune has measured them")
     verify = add("--verify-each", action=argparse.BooleanOptionalAction, default=True)
     verify.help = "verify after each pass (default)"
@@ -206,25 +207,28 @@ def build_steps(
     passes: PassTable,
     lock: str | None = None,
     mesh: tuple[str, int] | None = None,
-    zero: int | None = None,
+    zero: int = 0,
+    rank: int = 0,
 ) -> tuple[list[Step], HeldLocks]:
     """The passes and stages that the command line requests, in order, and the locks to hold the result against.
 
-    `target`, `lock`, `mesh` and `zero` are for stages. Raises `PassSpecError`, also for a lock if no stage selects
-    kernels, for a mesh without a stage, and for `zero` without a mesh.
+    `target`, `lock`, `mesh`, `zero` and `rank` are for stages. Raises `PassSpecError`, also for a lock if no stage selects
+    kernels, for a mesh without a stage, for `zero` without a mesh, and for a rank without `zero`.
     """
     steps: list[Step] = []
     held = HeldLocks()
     of_stages = {
         **({} if lock is None else lock_options(lock)),
-        **({} if mesh is None else passes_of_ranks(*mesh, zero)),
+        **({} if mesh is None else passes_of_ranks(*mesh, zero, rank)),
     }
     if mesh is not None and all(kind != "stage" for kind, _ in requests):
         raise PassSpecError(
             "--mesh is for --stage; the passes of several processes are average-ranks and vote-ranks"
         )
-    if zero is not None and mesh is None:
-        raise PassSpecError("--zero is for --mesh: it is the rank whose step is printed")
+    if zero and mesh is None:
+        raise PassSpecError("--zero is for --mesh: it divides what several processes keep")
+    if rank and not zero:
+        raise PassSpecError("--rank is for --zero: without it all processes have one step")
     is_taken = lock is None
     for kind, text in requests:
         if kind != "stage":

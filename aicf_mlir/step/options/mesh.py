@@ -22,6 +22,13 @@ from aicf_mlir.step.options.option import Effect
 if TYPE_CHECKING:
     from aicf_mlir.step.request import Request
 
+DIVIDED = (
+    None,
+    "1, the state of this rank's parameters",
+    "2, the state and the gradients of this rank's parameters",
+)
+"""What a rank keeps, by the stage of ZeRO."""
+
 
 @dataclass(frozen=True)
 class DataParallel(Effect):
@@ -30,19 +37,21 @@ class DataParallel(Effect):
     ranks: ProcessRanks | None = None
     apart: Callable[[], Sequence[torch.Tensor]] = tuple
     """The tensors that each rank has for itself: random numbers and metrics."""
-    is_divided: bool = False
-    """True if each rank keeps the optimizer state of its own parameters only."""
+    zero: int = 0
+    """The stage of ZeRO: with 1 each rank keeps the optimizer state of its own parameters only, with 2 their gradients too."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         mesh, zero = given["mesh"], given["zero"]
-        if zero not in (0, 1) or zero.__class__ is not int:
-            raise BindError(f"zero: expected 0, or 1 to divide the optimizer's state, got {zero!r}")
+        if zero.__class__ is not int or not 0 <= zero <= 2:
+            raise BindError(
+                f"zero: expected 0, 1 to divide the optimizer's state, or 2 to divide gradients too, got {zero!r}"
+            )
         if mesh is None:
             if zero:
                 raise BindError("zero: the optimizer's state is divided among processes; give them by mesh=")
             return cls()
-        return cls(ProcessRanks(group_of(mesh)), is_divided=bool(zero))
+        return cls(ProcessRanks(group_of(mesh)), zero=zero)
 
     def check(self, request: Request) -> None:
         """Raise BindError for an optimizer that is divided already, and for a plan of a file where each rank has its own."""
@@ -50,8 +59,10 @@ class DataParallel(Effect):
             raise BindError(
                 "the optimizer is a ZeroRedundancyOptimizer; pass the optimizer that it wraps, with zero=1"
             )
-        if self.is_divided and request.given["plan"] is not None:
-            raise BindError("plan: with zero=1 each rank has a plan of its own; leave one of them out")
+        if self.zero and request.given["plan"] is not None:
+            raise BindError(
+                f"plan: with zero={self.zero} each rank has a plan of its own; leave one of them out"
+            )
 
     def added(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
         """Return the traces, with a mark on each tensor that the forward updates and all ranks have from rank 0."""
@@ -78,14 +89,14 @@ class DataParallel(Effect):
     def passes(self, device: str) -> Mapping[str, str]:
         if self.ranks is None:
             return {}
-        return passes_of_ranks(GROUP, self.ranks.count, self.ranks.rank if self.is_divided else None)
+        return passes_of_ranks(GROUP, self.ranks.count, self.zero, self.ranks.rank)
 
     @property
     def described(self) -> Mapping[str, str | None]:
         ranks = self.ranks
         return {
             "mesh": None if ranks is None else f"{GROUP}={ranks.count}, this is rank {ranks.rank}",
-            "zero": "1, the state of this rank's parameters" if self.is_divided else None,
+            "zero": DIVIDED[self.zero],
         }
 
 

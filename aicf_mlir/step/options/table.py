@@ -278,9 +278,11 @@ OPTIONS: tuple[Option, ...] = (
         "int",
         0,
         """With 1 each process of `mesh` keeps the optimizer state of its part of the parameters only, and updates these; the
-        new parameters are then gathered (ZeRO stage 1). Results are the same bits. `opt.state` has the part of the process.
-        All processes call `save` together, each with a path of its own; the files are those of a step without `zero`.
-        Optimizers that are traced are refused, and so is one that has state already: `load` a checkpoint instead.""",
+        new parameters are then gathered (ZeRO stage 1). With 2 it keeps the gradients of its part only, too (ZeRO stage 2).
+        Results are the same bits; with 2, `clip_grad_norm` on a GPU may differ by rounding. `opt.state`, `step.gradients`
+        and `p.grad` have what the process keeps. All processes call `save` together, each with a path of its own; the files
+        are those of a step without `zero`. Optimizers that are traced are refused, and so is one that has state already:
+        `load` a checkpoint instead.""",
         DataParallel,
         TRAINING,
         reports=("memory_report",),

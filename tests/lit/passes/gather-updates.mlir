@@ -1,24 +1,25 @@
-// A rank joins its new parameters, filled up to as many numbers as the rank with the most has; the vote comes after the gather.
+// A rank joins its new parameters, filled up to as many numbers as the rank with the most has. The vote comes after the gather, and
+// what other ranks have updated is taken from it after the vote.
 // RUN: aicf-opt %s --gather-updates=ranks=2 --split-input-file --verify-diagnostics | filecheck %s
 
 // CHECK-LABEL: func.func @step
 // CHECK-NOT:     aicf.parts
 // CHECK:         %w.next = nn.neg %w
-// CHECK:         %reshape = nn.reshape %w.next : (tensor<2x1xf32>) -> tensor<2xf32>
+// CHECK-NEXT:    %reshape = nn.reshape %w.next : (tensor<2x1xf32>) -> tensor<2xf32>
 // CHECK-NEXT:    %constant = nn.constant {value = 0.0} : tensor<2xf32>
 // CHECK-NEXT:    %part = nn.concat %reshape, %constant {dim = 0}
 // CHECK-NEXT:    %part.of_ranks = nn.all_gather %part {group = "dp", ranks = 2} : (tensor<4xf32>) -> tensor<2x4xf32>
-// CHECK:         nn.split {{.*}} {dim = 0, sizes = array<i64: 3, 1>}
-// CHECK:         %v.gathered = nn.reshape
-// CHECK:         %u.gathered = nn.reshape
 // A type of which this rank has nothing is filled.
-// CHECK:         %[[NONE:.*]] = nn.constant {value = 0.0} : tensor<5xf16>
-// CHECK-NEXT:    nn.all_gather %[[NONE]], %part.of_ranks
-// CHECK:         %h.gathered = nn.reshape
-// CHECK:         %status.of_ranks = nn.all_gather %failed
+// CHECK-NEXT:    %part_1 = nn.constant {value = 0.0} : tensor<5xf16>
+// CHECK-NEXT:    %part.of_ranks_1 = nn.all_gather %part_1, %part.of_ranks
+// CHECK:         %status.of_ranks = nn.all_gather %failed, %part.of_ranks_1
 // CHECK-NEXT:    : (tensor<3xi64>, tensor<2x5xf16>)
 // CHECK-NEXT:    %voted = nn.check_ranks
-// CHECK-NEXT:    func.return %w.next, %v.gathered, %u.gathered, %h.gathered, %voted
+// CHECK:         nn.split {{.*}} {dim = 0, sizes = array<i64: 3, 1>}
+// CHECK-NEXT:    %v.gathered = nn.reshape
+// CHECK-NEXT:    %u.gathered = nn.reshape
+// CHECK:         %h.gathered = nn.reshape
+// CHECK-NEXT:    func.return %w.next, %voted, %v.gathered, %u.gathered, %h.gathered
 func.func @step(
     %w: tensor<2x1xf32> {aicf.role = "param", aicf.name = "w"}, %v: tensor<3xf32> {aicf.role = "param", aicf.name = "v"},
     %u: tensor<f32> {aicf.role = "param", aicf.name = "u"}, %h: tensor<5xf16> {aicf.role = "param", aicf.name = "h"})
@@ -29,7 +30,7 @@ func.func @step(
 
 // -----
 
-// expected-error@+1 {{@whole is not divided among 2 ranks; run divide-updates first}}
+// expected-error@+1 {{@whole is not divided among 2 ranks; run divide-updates or divide-gradients first}}
 func.func @whole(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "output", aicf.name = "o"}) {
   func.return %w : tensor<4xf32>
 }

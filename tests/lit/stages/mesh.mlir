@@ -1,8 +1,11 @@
 // A step of two processes: gradients are written into a bucket, the mean is made here, and the vote is the last collective.
 // RUN: aicf-opt --stage plan --mesh dp=2 %S/../../../examples/train_step.mlir | filecheck %s
 // RUN: aicf-opt --stage plan --target sm_90 --mesh dp=2 %S/../../../examples/train_step.mlir | filecheck %s --check-prefix=GPU
-// RUN: aicf-opt --stage plan --mesh dp=2 --zero 1 %S/../../../examples/train_step.mlir | filecheck %s --check-prefix=ZERO
-// RUN: aicf-opt --stage plan --target sm_90 --mesh dp=2 --zero 0 %S/../../../examples/train_step.mlir | filecheck %s --check-prefix=ZERO
+// RUN: aicf-opt --stage plan --mesh dp=2 --zero 1 --rank 1 %S/../../../examples/train_step.mlir | filecheck %s --check-prefix=ZERO
+// RUN: aicf-opt --stage plan --target sm_90 --mesh dp=2 --zero 1 %S/../../../examples/train_step.mlir | filecheck %s --check-prefix=ZERO
+// RUN: aicf-opt --stage plan --mesh dp=2 --zero 2 %S/../../../examples/train_step.mlir | filecheck %s --check-prefix=OWN
+// RUN: aicf-opt --stage plan --target sm_90 --mesh dp=2 --zero 2 --rank 1 %S/../../../examples/train_step.mlir | filecheck %s --check-prefix=OWN
+// RUN: not aicf-opt --stage plan --mesh dp=2 --rank 1 %S/../../../examples/train_step.mlir 2>&1 | filecheck %s --check-prefix=RANK
 // RUN: not aicf-opt --stage plan --zero 1 %S/../../../examples/train_step.mlir 2>&1 | filecheck %s --check-prefix=ALONE
 // RUN: not aicf-opt --stage plan --mesh dp=0 %S/../../../examples/train_step.mlir 2>&1 | filecheck %s --check-prefix=COUNT
 
@@ -28,5 +31,18 @@
 // ZERO-NOT: predicate not @failed
 // ZERO:     all_gather x(@failed) after({{.*}}) -> y(@status.of_ranks)
 // ZERO:     check_ranks status(@failed) of_ranks(@status.of_ranks) -> status(@failed)
-// ZERO:     predicate not @failed
-// ALONE: --zero is for --mesh: it is the rank whose step is printed
+// What other ranks have updated is read from the gathered memory, so nothing holds it twice.
+// ZERO:     copy{{.*}} x(@view{{.*}}) -> y(@{{.*}}) predicate not @failed
+
+// No rank has the mean of all 3610 gradients.
+// OWN-NOT:  memref<3610xf32>
+// OWN:      all_gather x(@reshape) -> y(@reshape.of_ranks)
+// OWN:      all_gather x(@bucket) after(@reshape.of_ranks) -> y(@bucket.of_ranks)
+// OWN-NOT:  predicate not @failed
+// OWN:      after(@bucket.of_ranks) -> y(@part.of_ranks)
+// OWN-NOT:  predicate not @failed
+// OWN:      all_gather x(@failed) after(@part.of_ranks) -> y(@status.of_ranks)
+// OWN:      check_ranks status(@failed) of_ranks(@status.of_ranks) -> status(@failed)
+// OWN:      copy{{.*}} x(@view{{.*}}) -> y(@{{.*}}) predicate not @failed
+// ALONE: --zero is for --mesh: it divides what several processes keep
+// RANK: --rank is for --zero: without it all processes have one step

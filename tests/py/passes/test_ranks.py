@@ -109,6 +109,36 @@ def test_a_bad_label_on_one_rank_is_the_status_of_all(stages: Snapshots, stage: 
             assert found[STATUS].tolist() == [1 + 1 * 2, 2, 7]
 
 
+@pytest.mark.parametrize("stage", ["step", "lowered", "fused", "kernel", "plan"])
+@pytest.mark.parametrize("zero", [1, 2])
+def test_every_stage_of_a_divided_step_has_the_bits_of_a_whole_one(
+    stages: Snapshots, stage: str, zero: int
+) -> None:
+    """Every rank runs a text of its own, with a norm of all gradients, and a check of them."""
+
+    def trained(zero: int) -> list[dict[str, torch.Tensor]]:
+        texts = list[str]()
+        for rank in range(RANKS):
+            context, found = make_context(), Snapshots()
+            options = {
+                **passes_of_ranks("dp", RANKS, zero, rank),
+                "clip-gradients": "norm=2.0",
+                "check-finite": "",
+            }
+            run_stages(
+                parse_module(stages.text("nn"), "step", context), context, options=options, after_each=found
+            )
+            texts.append(found.text(stage) + "\n")
+        given = [{**values(rank), "clip_grad_norm": 0.1} for rank in range(RANKS)]
+        return run_ranks(RANKS, lambda rank: run_text(texts[rank], given[rank]))
+
+    whole, divided = trained(0), trained(zero)
+    for wanted, found in zip(whole, divided, strict=True):
+        assert float(wanted["grad_norm"]) > 0.1
+        for name in (*model().state_dict(), "loss", "grad_norm", *([STATUS] if STATUS in wanted else [])):
+            assert torch.equal(torch.as_tensor(wanted[name]), torch.as_tensor(found[name])), name
+
+
 def test_every_stage_normalizes_over_all_ranks() -> None:
     """Next to torch's BatchNorm of the whole batch, in f64."""
 
@@ -150,17 +180,17 @@ def test_norms_on_a_gpu_are_the_same_launches_where_the_updates_are_divided() ->
     example = torch.zeros(6, 64), torch.zeros(6, dtype=torch.int64)
     text = compile_train_step(ours, adam, loss_fn=loss_of, example=example, device="cpu").ir("nn")
 
-    def norms(divided_for: int | None) -> list[str]:
+    def norms(zero: int, rank: int) -> list[str]:
         context, found = make_context(), Snapshots()
-        options = {"clip-gradients": "norm=2.0", **passes_of_ranks("dp", 2, divided_for)}
+        options = {"clip-gradients": "norm=2.0", **passes_of_ranks("dp", 2, zero, rank)}
         module = parse_module(text, "step", context)
         run_stages(module, context, target="sm_90", options=options, after_each=found)
         launches = " ".join(found.text("plan").split())
         return re.findall(r'"(gen_\w*rowwise_\w+)" \w+ x\([^)]*\) -> y\(@vector_norm', launches)
 
-    whole = norms(None)
+    whole = norms(0, 0)
     assert sum("multi_tensor" in kernel for kernel in whole) == 2
-    assert norms(0) == norms(1) == whole
+    assert norms(1, 0) == norms(1, 1) == whole
 
 
 class Twice(nn.Module):
@@ -188,7 +218,7 @@ def test_a_gpu_adds_products_of_micro_batches_as_those_of_ranks() -> None:
         ops = " ".join(found.text("step").split())
         return Counter(re.findall(r"nn\.matmul [^{}]*\{trans_a = true\} : (\([^)]*\) -> tensor<\w*>)", ops))
 
-    of_rank = products(**passes_of_ranks("dp", 2, None))
+    of_rank = products(**passes_of_ranks("dp", 2))
     assert of_rank == {
         "(tensor<12x64xf32>, tensor<12x64xf32>) -> tensor<64x64xf32>": 1,
         "(tensor<6x3xf32>, tensor<6x64xf32>) -> tensor<3x64xf32>": 1,

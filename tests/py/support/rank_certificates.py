@@ -22,7 +22,8 @@ def certified(rank: int, count: int) -> dict[str, Any]:
     cases: dict[str, dict[str, Any]] = {
         "mesh": {},
         "checks": {"clip_grad_norm": 0.5, "check_finite": True, "accumulate": 2},
-        "zero": {"zero": 1},
+        "zero=1": {"zero": 1},
+        "zero=2": {"zero": 2, "clip_grad_norm": 0.5, "check_finite": True},
         "replay": {},
         "step": {},
         "fails": {},

@@ -1,8 +1,10 @@
-"""What ranks do in tests of a divided optimizer, `zero=1`; see `rank_programs.py`."""
+"""What ranks do in tests of divided steps, `zero=1` and `zero=2`; see `rank_programs.py`."""
 
 from __future__ import annotations
 
+import math
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ import torch.distributed as dist
 from rank_programs import adam, batch, digest, furthest, killed, loss_of, plain, told_by
 from torch import nn
 
-from aicf_mlir import compile_train_step
+from aicf_mlir import ClipGradNorm, LossScale, compile_train_step
 from aicf_mlir.tools import aicf_tune
+
+STAGES = (0, 1, 2)
+"""The stages of ZeRO."""
 
 
 def in_groups(module: nn.Module) -> torch.optim.Optimizer:
@@ -34,32 +39,37 @@ def compiled(module: nn.Module, optimizer: Any, rank: int, **options: Any) -> An
 
 
 def divided(rank: int, count: int) -> dict[str, Any]:
-    """The bits of parameters and state next to a step that is not divided, and the bytes of state."""
+    """The bits of parameters, state, norms and scales of divided steps next to a step that is not, and the bytes of state."""
     cases: dict[str, tuple[Any, dict[str, Any]]] = {
         "plain": (adam, {}),
         "clipped": (adam, {"clip_grad_norm": 0.1, "check_finite": True}),
+        "clipped values": (adam, {"clip_grad_norm": ClipGradNorm(0.1, math.inf), "clip_grad_value": 0.01}),
+        "clipped groups": (in_groups, {"clip_grad_norm": [0.1, 0.2], "precision": "bf16"}),
         "averaged": (adam, {"ema": 0.9}),
-        "accumulated": (adam, {"accumulate": 2}),
+        "accumulated": (adam, {"accumulate": 2, "clip_grad_norm": 0.1}),
         "16 bits": (adam, {"precision": "bf16"}),
-        "scaled": (adam, {"precision": "f16", "loss_scale": "dynamic"}),
+        "scaled": (adam, {"precision": "f16", "loss_scale": LossScale(2.0**20, growth_interval=2)}),
         "gradients": (adam, {"keep_gradients": True}),
         "groups": (in_groups, {}),
         "momentum": (momentum, {}),
     }
+    if count > len(list(plain().parameters())):  # some ranks have nothing
+        cases = {name: cases[name] for name in ("clipped", "averaged", "scaled", "gradients", "groups")}
     found: dict[str, Any] = {}
     for name, (make, options) in cases.items():
-        models = [plain(), plain()]
+        models = [plain() for _ in STAGES]
         optimizers = [make(each) for each in models]
         steps = [
             compiled(each, optimizer, rank, zero=zero, **options)
-            for zero, (each, optimizer) in enumerate(zip(models, optimizers, strict=True))
+            for zero, each, optimizer in zip(STAGES, models, optimizers, strict=True)
         ]
         schedules = [torch.optim.lr_scheduler.StepLR(each, 2, 0.5) for each in optimizers]
         parts = options.get("accumulate", 1)
+        numbers: list[list[Any]] = [[] for _ in STAGES]
         for number in range(6):
             mine = [batch(10 * number + part, rank) for part in range(parts)]
             given = mine if "accumulate" in options else mine[0]
-            for step, schedule in zip(steps, schedules, strict=True):
+            for step, schedule, seen in zip(steps, schedules, numbers, strict=True):
                 if number == 4:
                     step.capture(given)
                 if number < 4:
@@ -67,37 +77,51 @@ def divided(rank: int, count: int) -> dict[str, Any]:
                 else:
                     step.replay(1, inputs=given)
                 schedule.step()
-        whole = dict(zip(models[1].parameters(), models[0].parameters(), strict=True))
-        own = optimizers[1].state
-        found[name] = {
-            "bits": [digest(each) for each in models],
-            "same state": all(
-                torch.equal(value, optimizers[0].state[whole[p]][key])
-                for p, entries in own.items()
-                for key, value in entries.items()
-            ),
-            "owned": [number for number, p in enumerate(models[1].parameters()) if own.get(p)],
-            "bytes": [
-                sum(size for arena, _, _, size in step.memory_report().slots if arena == "state")
-                for step in steps
-            ],
-            "held": sum(
-                4
-                + sum(
-                    value.nbytes for key, value in entries.items() if key != "step"
-                )  # SGD counts out of sight
-                for entries in own.values()
-            ),
-        }
+                if "clip_grad_norm" in options:
+                    seen.append(step.grad_norm.tolist())
+                if "loss_scale" in options:
+                    seen.append([float(step.loss_scale), step.skipped])
+        found[name] = {"whole": bytes_in(steps[0], "state"), "all gradients": bytes_in(steps[0], "grad")}
+        found[name]["numbers"] = numbers
+        found[name]["bits"] = [digest(each) for each in models]
+        for zero in (1, 2):
+            whole = dict(zip(models[zero].parameters(), models[0].parameters(), strict=True))
+            own = optimizers[zero].state
+            found[name][f"zero={zero}"] = {
+                "same state": all(
+                    torch.equal(value, optimizers[0].state[whole[p]][key])
+                    for p, entries in own.items()
+                    for key, value in entries.items()
+                ),
+                "owned": [number for number, p in enumerate(models[zero].parameters()) if own.get(p)],
+                "gradients": [
+                    number for number, p in enumerate(models[zero].parameters()) if p.grad is not None
+                ],
+                "same gradients": all(p.grad is None or torch.equal(p.grad, whole[p].grad) for p in whole),
+                "bytes": bytes_in(steps[zero], "state"),
+                "bytes of gradients": bytes_in(steps[zero], "grad"),
+                "held": sum(
+                    4
+                    + sum(
+                        value.nbytes for key, value in entries.items() if key != "step"
+                    )  # SGD counts out of sight
+                    for entries in own.values()
+                ),
+            }
     return found
 
 
-def divided_files(rank: int, count: int) -> dict[str, Any]:
+def bytes_in(step: Any, wanted: str) -> int:
+    """The bytes of the slots of an arena in the plan of a rank."""
+    return sum(size for arena, _, _, size in step.memory_report().slots if arena == wanted)
+
+
+def divided_files(rank: int, count: int, zero: int) -> dict[str, Any]:
     """A file of all ranks is loaded by a step that is not divided, by fewer ranks, and by one process."""
     folder = os.environ["AICF_TEST_FOLDER"]
     pair = dist.new_group([0, 1])
     ours = plain()
-    step = compiled(ours, in_groups(ours), rank, zero=1)
+    step = compiled(ours, in_groups(ours), rank, zero=zero)
     for number in range(3):
         step.train_step(batch(number, rank))
     step.save(f"{folder}/{rank}.ckpt")
@@ -108,17 +132,17 @@ def divided_files(rank: int, count: int) -> dict[str, Any]:
     for number in range(3, 6):
         step.train_step(batch(number, rank))
     found: dict[str, Any] = {"wanted": digest(ours), "alone": alone, "saved": saved}
-    for name, zero in (("whole", 0), ("divided", 1)):
+    for stage in STAGES:
         again = plain()
-        other = compiled(again, in_groups(again), rank, zero=zero)
+        other = compiled(again, in_groups(again), rank, zero=stage)
         other.load(f"{folder}/0.ckpt")
         for number in range(3, 6):
             other.train_step(batch(number, rank))
-        found[name] = digest(again)
-        if not zero:
+        found[f"zero={stage}"] = digest(again)
+        if not stage:
             other.save(f"{folder}/whole-{rank}.ckpt")
     back = plain()
-    step = compiled(back, in_groups(back), rank, zero=1)
+    step = compiled(back, in_groups(back), rank, zero=zero)
     step.load(f"{folder}/whole-0.ckpt")
     found["from whole"] = digest(back)
     step.save(f"{folder}/back-{rank}.ckpt")
@@ -126,9 +150,9 @@ def divided_files(rank: int, count: int) -> dict[str, Any]:
         found["same file"] = one.read() == other_file.read()
     if rank < 2:
         bits = list[str]()
-        for zero in (0, 1):
+        for stage in (0, zero):
             fewer = plain()
-            step = compiled(fewer, in_groups(fewer), rank, mesh=pair, zero=zero)
+            step = compiled(fewer, in_groups(fewer), rank, mesh=pair, zero=stage)
             step.load(f"{folder}/2.ckpt")
             step.train_step(batch(9, rank))
             bits.append(digest(fewer))
@@ -138,16 +162,16 @@ def divided_files(rank: int, count: int) -> dict[str, Any]:
     single.load(f"{folder}/1.ckpt")
     found["one"] = digest(one)
     other_kind = plain()
-    wrong = compiled(other_kind, momentum(other_kind), rank, zero=1)
+    wrong = compiled(other_kind, momentum(other_kind), rank, zero=zero)
     found["other"] = told_by(lambda: wrong.load(f"{folder}/0.ckpt"))
     return found
 
 
-def divided_faults(rank: int, count: int) -> dict[str, Any]:
+def divided_faults(rank: int, count: int, zero: int) -> dict[str, Any]:
     """A check that fails on one rank, another model, and state that no rank would update; each changes nothing."""
     ours = plain()
     optimizer = adam(ours)
-    step = compiled(ours, optimizer, rank, zero=1, check_finite=True)
+    step = compiled(ours, optimizer, rank, zero=zero, check_finite=True)
     step.train_step(batch(0, rank))
 
     def bits() -> list[Any]:
@@ -172,37 +196,37 @@ def divided_faults(rank: int, count: int) -> dict[str, Any]:
     optimizer.param_groups[0]["lr"] = 1e-2
     case("again", lambda: None)
     clipped = plain()
-    other = compiled(clipped, adam(clipped), rank, zero=1, clip_grad_norm=1.0 + rank)
+    other = compiled(clipped, adam(clipped), rank, zero=zero, clip_grad_norm=1.0 + rank)
     found["clip"] = told_by(lambda: other.train_step((x, t)))
     valued = plain()
     options = {"clip_grad_value": 1.0} if rank == 0 else {}
-    found["option"] = told_by(lambda: compiled(valued, adam(valued), rank, zero=1, **options))
+    found["option"] = told_by(lambda: compiled(valued, adam(valued), rank, zero=zero, **options))
     second = plain()
     trained = adam(second)
     loss_of(second, (x, t)).backward()
     trained.step()
-    found["state"] = told_by(lambda: compiled(second, trained, rank, zero=1))
+    found["state"] = told_by(lambda: compiled(second, trained, rank, zero=zero))
     traced = plain()
     mixed = torch.optim.Adafactor(traced.parameters())
-    found["traced"] = told_by(lambda: compiled(traced, mixed, rank, zero=1))
+    found["traced"] = told_by(lambda: compiled(traced, mixed, rank, zero=zero))
     found["digest"] = digest(ours)
     optimizer.load_state_dict(trained.state_dict())
     found["loaded"] = told_by(lambda: step.train_step((x, t)))
     return found
 
 
-def killed_divided(rank: int, count: int) -> dict[str, Any]:
+def killed_divided(rank: int, count: int, zero: int) -> dict[str, Any]:
     """One rank ends while all replay."""
-    return killed(rank, count, zero=1)
+    return killed(rank, count, zero=zero)
 
 
-def divided_again(rank: int, count: int) -> dict[str, Any]:
+def divided_again(rank: int, count: int, zero: int) -> dict[str, Any]:
     """Batches of other sizes and a recompiled step, next to a step that is not divided."""
     bits = list[str]()
-    for zero in (0, 1):
+    for stage in (0, zero):
         module = plain()
         optimizer = adam(module)
-        step = compiled(module, optimizer, rank, zero=zero, further_sizes=1)
+        step = compiled(module, optimizer, rank, zero=stage, further_sizes=1)
         for number, rows in enumerate((16, 6, 16, 6)):
             step.train_step(batch(number, rank, rows))
         module[1] = nn.Sigmoid()
@@ -216,12 +240,12 @@ def divided_again(rank: int, count: int) -> dict[str, Any]:
     return {"bits": bits, "told": told}
 
 
-def divided_and_locked(rank: int, count: int) -> dict[str, Any]:
+def divided_and_locked(rank: int, count: int, zero: int) -> dict[str, Any]:
     """With one lock for the plans of all ranks, and with one that knows the plan of rank 0 alone."""
     folder = Path(os.environ["AICF_TEST_FOLDER"])
     modules = [plain(), plain()]
     other = plain()
-    (folder / f"{rank}.mlir").write_text(compiled(other, adam(other), rank, zero=1).ir("plan"))
+    (folder / f"{rank}.mlir").write_text(compiled(other, adam(other), rank, zero=zero).ir("plan"))
     dist.barrier()
     plans = [str(folder / f"{each}.mlir") for each in range(count)]
     if rank == 0:
@@ -229,11 +253,19 @@ def divided_and_locked(rank: int, count: int) -> dict[str, Any]:
         assert aicf_tune.main([plans[0], "-o", str(folder / "one.lock")]) == 0
     dist.barrier()
     steps = [
-        compiled(each, adam(each), rank, zero=1, lock=lock)
+        compiled(each, adam(each), rank, zero=zero, lock=lock)
         for each, lock in zip(modules, (None, folder / "all.lock"), strict=True)
     ]
     for number in range(3):
         for step in steps:
             step.train_step(batch(number, rank))
-    one = told_by(lambda: compiled(other, adam(other), rank, zero=1, lock=folder / "one.lock"))
+    one = told_by(lambda: compiled(other, adam(other), rank, zero=zero, lock=folder / "one.lock"))
     return {"far": furthest(*modules), "digest": digest(modules[1]), "one": one}
+
+
+PROGRAMS = {
+    f"{program.__name__}_{zero}": partial(program, zero=zero)
+    for program in (divided_files, divided_faults, killed_divided, divided_again, divided_and_locked)
+    for zero in STAGES[1:]
+}
+"""Those that are run for each stage of ZeRO."""

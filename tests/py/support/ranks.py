@@ -92,6 +92,7 @@ if __name__ == "__main__":
         **vars(rank_certificates),
         **vars(rank_norms),
         **vars(rank_zero),
+        **rank_zero.PROGRAMS,
     }
     torch.set_num_threads(1)
     for line in sys.stdin:

@@ -81,7 +81,7 @@ def test_locations_are_printed_on_request(opt: Opt) -> None:
         (["-p", "lowr"], "unknown pass 'lowr'; did you mean lower?"),
         (
             ["-p", "xyzzy"],
-            "unknown pass 'xyzzy'; known passes: merge-products, autodiff, accumulate, sum-ranks, average-ranks, check-finite",
+            "unknown pass 'xyzzy'; known passes: merge-products, autodiff, accumulate, sum-ranks, average-ranks",
         ),
         (
             ["--select-kernels=goal=cpu"],
@@ -113,6 +113,11 @@ def test_locations_are_printed_on_request(opt: Opt) -> None:
         (
             ["--lower", "--mesh", "dp=2"],
             "--mesh is for --stage; the passes of several processes are average-ranks",
+        ),
+        (["--stage", "plan", "--mesh", "dp=2", "--zero", "3"], "argument --zero: invalid choice: 3"),
+        (
+            ["--stage", "plan", "--mesh", "dp=2", "--zero", "2", "--rank", "2"],
+            "expected a rank from 0 to below 2, got 2",
         ),
         (["--verify-each=maybe"], "ignored explicit argument 'maybe'"),
         (["--stage", "plans"], "unknown stage 'plans'; the stages are nn, grad, step,"),

@@ -210,7 +210,7 @@ def put_rows(call: Call, x: SSAValue, index: SSAValue, source: SSAValue, accumul
     flat = call.emit.reshape(x, (shape_of(x)[0], columns))
     rows, source = call.emit.reshape(index, (count,)), call.emit.reshape(source, (count, columns))
     if not count:
-        return x
+        return call.emit.depending(x, source)
     if accumulate:
         made = added(call, flat, rows, source)
     elif is_short(count):
@@ -236,7 +236,7 @@ def replaced(call: Call, x: SSAValue, index: SSAValue, source: SSAValue, dim: in
     `dim`.
     """
     if math.prod(shape_of(index)) == 0:
-        return x
+        return call.emit.depending(x, source)
     if is_short(shape_of(index)[dim]):
         index, source = padded_beside(call, x, index, source, dim)
     return nn.replaced(call.emit.insert, x, index, source, dim)
@@ -355,7 +355,7 @@ def slice_scatter(call: Call) -> SSAValue:
     start, end = clamped(call["start"], size, 0), clamped(call["end"], size, size)
     count = shape_of(source)[dim]
     if not count:
-        return x
+        return call.emit.depending(x, source)
     if step != 1:
         rows = call.materialize(torch.arange(start, end, step, device="cpu"))
         return with_slices(call, x, rows, source, dim)
@@ -377,7 +377,7 @@ def diagonal_scatter(call: Call) -> SSAValue:
     x = call.emit.transpose(x, order)
     *batch, rows, columns = shape_of(x)
     if not (count := shape_of(source)[-1]):
-        return call.value("self")
+        return call.emit.depending(call.value("self"), source)
     wide = rows if offset >= 0 else columns  # the number of rows, or columns, that have an element of it
     if wide > count:
         none = [0] * (rank - 1)

@@ -33,7 +33,7 @@ def pad(call: Call, of_name: str = "constant") -> SSAValue:
     if not any((*low, *high)):
         return x
     if 0 in shape_of(x):
-        return call.emit.constant(number, call.expected.dtype, call.shape)
+        return call.emit.depending(call.emit.constant(number, call.expected.dtype, call.shape), x)
     return call.emit.insert(nn.PadOp(x, low, high, number))
 
 

@@ -52,7 +52,7 @@ def reduced_there(
 ) -> SSAValue:
     """`x` with the elements of `source` reduced at the places that an index of the same shape names along `dim`."""
     if not math.prod(shape_of(index)):
-        return x
+        return call.emit.depending(x, source)
     if reduce in ("sum", "mean"):
         return added_there(call, x, index, source, dim, reduce == "mean", include_self)
     if not is_float(x):

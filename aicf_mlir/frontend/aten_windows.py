@@ -43,7 +43,7 @@ def convolved(call: Call, transposed: bool) -> SSAValue:
     windows = Windows.of(spatial, stride, dilation, low)
     geometry = Convolved(windows.stride, windows.dilation, windows.low, int(call["groups"]))
     if 0 in shape or 0 in shape_of(x):
-        result = call.emit.constant(0.0, call.dtype, shape)
+        result = call.emit.depending(call.emit.constant(0.0, call.dtype, shape), x, w)
     else:
         form = nn.ConvolutionInputGradOp if transposed else nn.ConvolutionOp
         result = call.emit.insert(form(x, w, geometry, shape[2:]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import AnyFloat, TensorType
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from aicf_mlir import _C
@@ -112,6 +112,19 @@ class Emitter:
             rounded = torch.tensor(number, dtype=dtype, device="cpu").item()
             number = rounded if math.isinf(rounded) else number
         return self.insert(nn.ConstantOp(number, tensor_type(shape, dtype)))
+
+    def depending(self, result: SSAValue, *values: SSAValue) -> SSAValue:
+        """Return `result` as it is, of whose operands no element is read; floats of its type among them have a gradient all the
+        same. It is zeros: an optimizer decays these parameters, and moves them by their momentum.
+        """
+        for value in values:
+            if element_type(value) != element_type(result) or not isinstance(element_type(value), AnyFloat):
+                continue
+            count = math.prod(shape_of(value))
+            flat = self.reshape(value, (count,))
+            none = self.split(flat, 0, (0, count))[0] if count else flat
+            result = self.insert(nn.SubOp(result, self.insert(nn.SumOp(none, [0]))))
+        return result
 
     def check_index(self, target: SSAValue, classes: int, ignore_index: int | None) -> None:
         """Check that every index is in 0..classes-1 or equals `ignore_index`; otherwise the step updates nothing."""

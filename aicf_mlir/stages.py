@@ -104,7 +104,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "fused",
-        ("fuse{target=$target}", "recompute{target=$target}", "dce"),
+        ("fuse{target=$target}", "recompute{target=$target}", "dce"),  # fuse: the rules of passes.fuse.RULES, each a pass
         KERNELS,
         "epilogues of products, and the rest of the updates in one launch",
     ),

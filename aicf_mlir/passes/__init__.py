@@ -2,7 +2,8 @@
 The passes in the order of the pipeline, loaded on first use.
 
 A pass has one name in four spellings: the flag `--select-kernels`, the file `select_kernels.py`, the class
-`SelectKernelsPass` and the test `tests/lit/passes/select-kernels.mlir`.
+`SelectKernelsPass` and the test `tests/lit/passes/select-kernels.mlir`. The rules of `fuse` are in its folder: the flag
+`--fuse-loops` is of `fuse/loops`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,27 @@ FLAGS = (
     "decompose",
     "lower",
     "fuse",
+    "fuse-gradients",
+    "fuse-lookups",
+    "fuse-updates",
+    "fuse-losses",
+    "fuse-back-to-back",
+    "fuse-narrow-products",
+    "fuse-aligned-products",
+    "fuse-tall-products",
+    "fuse-activations",
+    "fuse-epilogues",
+    "fuse-loops",
+    "fuse-totals",
+    "fuse-optimizer",
+    "fuse-checks",
+    "fuse-short-rows",
+    "fuse-arguments",
+    "fuse-segments",
+    "fuse-placed-updates",
+    "fuse-scatters",
+    "fuse-small-batches",
+    "fuse-horizontal",
     "recompute",
     "large-constants",
     "elide-copies",
@@ -52,7 +74,8 @@ FLAGS = (
 
 def load_pass(flag: str) -> type[ModulePass]:
     """Return the pass class named `flag`."""
-    module = importlib.import_module(f"{__name__}.{flag.replace('-', '_')}")
+    name = flag.replace("-", "_").replace("fuse_", "fuse.", 1)
+    module = importlib.import_module(f"{__name__}.{name}")
     return getattr(module, flag.title().replace("-", "") + "Pass")
 
 

@@ -7,7 +7,9 @@ products that read it, and results are parts of such blocks. `elide-copies` has 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from xdsl.dialects.builtin import FloatAttr, TensorType, f64
 from xdsl.dialects.func import FuncOp
@@ -16,24 +18,35 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.layouts import Layout, layout_of, shares_block, with_layout
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.passes.fuse.constants import first_but_constants
 from aicf_mlir.passes.fuse.narrow_products import added_bias
+from aicf_mlir.passes.fuse.rule import FusionRule, is_small
 from aicf_mlir.passes.fuse.views import view_chain
 
 LARGE = 1 << 18
 """Elements of the largest matrix from which on padding is worth its launches: by single elements they take some 9 µs."""
 
 
-def align_products(function: FuncOp) -> None:
-    """Pad the large products of `function` on tensor cores whose rows do not end at a multiple of 16 bytes."""
-    padding = Padding(function)
-    for op in list(function.body.block.ops):
-        if isinstance(op, kernel.GemmOp):
-            padding.align(op)
+@dataclass(frozen=True)
+class FuseAlignedProductsPass(FusionRule):
+    """Pad the large products on tensor cores whose rows do not end at a multiple of 16 bytes.
+
+    Not in a small step.
+    """
+
+    name = "fuse-aligned-products"
+    DEVICES: ClassVar = ("cuda",)
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        padding = Padding(function)
+        for op in [] if is_small(function) else list(function.body.block.ops):
+            if isinstance(op, kernel.GemmOp):
+                padding.align(op)
 
 
 class Padding:

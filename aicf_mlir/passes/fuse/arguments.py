@@ -8,6 +8,9 @@ already.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -21,7 +24,9 @@ from aicf_mlir.ir.tensor_op import tensor_type
 from aicf_mlir.kernels.segments import steps_of
 from aicf_mlir.passes.fuse.loops.emit import erase_unread
 from aicf_mlir.passes.fuse.loops.members import LoopMember, member_of
+from aicf_mlir.passes.fuse.rule import FusionRule
 from aicf_mlir.passes.fuse.segments import (
+    SMALL_ON_GPU,
     VECTOR,
     Kind,
     SegmentFusion,
@@ -35,19 +40,25 @@ from aicf_mlir.passes.fuse.segments import (
 from aicf_mlir.passes.fuse.updating import is_loop
 
 
-def fuse_arguments(function: FuncOp, bodies: Bodies, most: int) -> None:
-    """Write launches over many tensors where maps of arguments have one body, with `most` bytes of further memory each."""
-    fusion = SegmentFusion(function, bodies, most)
-    kinds: dict[tuple[Kind, bool], list[LoopMember]] = {}
-    for op in fusion.ops:
-        member = member_of(op, bodies) if is_loop(op) else None
-        if member is not None and is_candidate(member) and is_of_arguments(member) and not is_part(op):
-            kinds.setdefault((kind_of(member), is_joined(op)), []).append(member)
-    for members in kinds.values():
-        together = alike(free(fusion, members, most))
-        for first in range(0, len(together), count := most_segments(members[0])):
-            fusion.write(together[first : first + count], together[0].op)
-    erase_unread(function.body.block)
+@dataclass(frozen=True)
+class FuseArgumentsPass(FusionRule):
+    """Write maps of arguments with one body as one launch over many tensors, before all that read them."""
+
+    name = "fuse-arguments"
+    DEVICES: ClassVar = ("cuda",)
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        fusion = SegmentFusion(function, bodies, most := SMALL_ON_GPU)
+        kinds: dict[tuple[Kind, bool], list[LoopMember]] = {}
+        for op in fusion.ops:
+            member = member_of(op, bodies) if is_loop(op) else None
+            if member is not None and is_candidate(member) and is_of_arguments(member) and not is_part(op):
+                kinds.setdefault((kind_of(member), is_joined(op)), []).append(member)
+        for members in kinds.values():
+            together = alike(free(fusion, members, most))
+            for first in range(0, len(together), count := most_segments(members[0])):
+                fusion.write(together[first : first + count], together[0].op)
+        erase_unread(function.body.block)
 
 
 def is_of_arguments(member: LoopMember) -> bool:

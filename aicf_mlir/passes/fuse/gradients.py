@@ -8,6 +8,7 @@ fusion, which would join such casts with each other or write them from the produ
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import FuncOp
@@ -16,6 +17,7 @@ from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.layouts import shares_block
 from aicf_mlir.ir.remarks import remark
@@ -23,24 +25,30 @@ from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.optimizers import UPDATES
 from aicf_mlir.optimizers.op import GRADIENT
 from aicf_mlir.passes.fuse.missed import read_by
+from aicf_mlir.passes.fuse.rule import FusionRule
 from aicf_mlir.passes.fuse.views import view_chain, viewed_as
 
 
-def read_as_they_are(function: FuncOp) -> None:
-    """Have the updates of `function` read their gradients before the casts to f32, if nothing else reads the casts."""
-    for op in list(function.body.block.ops):
-        for index in gradients_of(op) if isinstance(op, KernelOp) else ():
-            gradient = op.operands[index]
-            if (cast := cast_of(gradient)) is None:
-                continue
-            if others := [use.operation for use in reads_of(cast.results[0]) if not is_gradient(use)]:
-                remark(cast, "is not left to the update: something else reads it", *read_by(others))
-                continue
-            narrow = TensorType(element_type(cast.operands[0]), shape_of(gradient))
-            views, uncast = viewed_as(cast.operands[0], narrow)
-            function.body.block.insert_ops_before(views, op)
-            op.operands[index] = uncast
-            erase_unread(gradient)
+@dataclass(frozen=True)
+class FuseGradientsPass(FusionRule):
+    """Have updates read gradients of 16 bits before their casts to f32, if nothing else reads the casts."""
+
+    name = "fuse-gradients"
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        for op in list(function.body.block.ops):
+            for index in gradients_of(op) if isinstance(op, KernelOp) else ():
+                gradient = op.operands[index]
+                if (cast := cast_of(gradient)) is None:
+                    continue
+                if others := [use.operation for use in reads_of(cast.results[0]) if not is_gradient(use)]:
+                    remark(cast, "is not left to the update: something else reads it", *read_by(others))
+                    continue
+                narrow = TensorType(element_type(cast.operands[0]), shape_of(gradient))
+                views, uncast = viewed_as(cast.operands[0], narrow)
+                function.body.block.insert_ops_before(views, op)
+                op.operands[index] = uncast
+                erase_unread(gradient)
 
 
 def gradients_of(op: KernelOp) -> range:

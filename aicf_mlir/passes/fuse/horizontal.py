@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, SSAValue
 
@@ -28,6 +28,9 @@ from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.signature import ArgumentIndex, argument_labels, result_labels, return_op
 from aicf_mlir.kernels.horizontal import KINDS, Member, joined, text_of
 from aicf_mlir.kernels.kernel import Kernel
+from aicf_mlir.passes.fuse.rule import SMALL_STEP, FusionRule, is_small
+from aicf_mlir.passes.fuse.small_batches import generate
+from aicf_mlir.passes.fuse.small_updates import is_small_product
 from aicf_mlir.passes.fuse.views import sink
 
 MOST_BLOCKS = 8 * 132
@@ -49,10 +52,10 @@ class LaunchGroup:
 class HorizontalFusion:
     """The launches of one function that become one with others."""
 
-    def __init__(self, module: ModuleOp, function: FuncOp, bodies: Bodies, target: str):
+    def __init__(self, function: FuncOp, bodies: Bodies, target: str):
         self.function, self.bodies = function, bodies
         self.block = function.body.block
-        self.selection = Selection(module, target)
+        self.selection = Selection(function.parent_op(), target)
         self.kernels: dict[KernelOp, Kernel] = {}
         self.before = self._before()
         """What must end before each launch, in the order of the text."""
@@ -234,6 +237,21 @@ def pairs_of(op: Operation) -> Iterator[tuple[SSAValue, SSAValue]]:
         yield from zip(op.operands, op.results, strict=True)
 
 
-def fuse_horizontally(module: ModuleOp, function: FuncOp, bodies: Bodies, target: str) -> None:
-    """Write several launches of `function` as one if possible."""
-    HorizontalFusion(module, function, bodies, target).run()
+@dataclass(frozen=True)
+class FuseHorizontalPass(FusionRule):
+    """Write independent launches of a small step as one, their blocks next to each other in one grid.
+
+    Its products are generated for that, those of small results.
+    """
+
+    name = "fuse-horizontal"
+    DEVICES: ClassVar = ("cuda",)
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        if not is_small(function):
+            return
+        del function.attributes[SMALL_STEP]
+        for op in list(function.body.block.ops):
+            if isinstance(op, kernel.GemmOp) and is_small_product(op.results[0], self.target):
+                generate(op, bodies)
+        HorizontalFusion(function, bodies, self.target).run()

@@ -8,7 +8,9 @@ over it. On the CPU, whose launches are calls, the prebuilt ones stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation
@@ -20,6 +22,7 @@ from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.loss_loops import cross_entropy, squared_error
+from aicf_mlir.passes.fuse.rule import FusionRule
 
 LOOPS: Mapping[type[Operation], Callable[[KernelOp, Bodies], list[Operation]]] = {
     kernel.MseLossOp: squared_error.loss,
@@ -33,35 +36,44 @@ PREDICTION = ("y", "logits")
 """The operands whose elements are walked."""
 
 
-def write_losses_as_loops(function: FuncOp, bodies: Bodies) -> None:
-    """Replace the losses of `function`, except those of a single number or of none."""
-    ops = [
-        op
-        for op in function.body.block.ops
-        if type(op) in LOOPS and isinstance(op, KernelOp) and is_walked(op)
-    ]
-    position = {op: at for at, op in enumerate(function.body.block.ops)}
-    for op in ops:
-        if op.parent is None:
-            continue  # the gradient of a loss before it
-        grad = next((other for other in ops if is_gradient(op, other, position)), None)
-        if grad is None:
-            made = LOOPS[type(op)](op, bodies)
-            values = {op.results[0]: made[-1].results[0]}
-        else:
-            if isinstance(constant := grad.ins["dloss"][0].owner, kernel.ConstantOp):
-                constant.detach()  # to the beginning: others may read it before the loss
-                Rewriter.insert_op(constant, InsertPoint.at_start(function.body.block))
-            made, of_loss, of_grad = cross_entropy.both(op, grad, bodies)
-            values = {op.results[0]: of_loss, grad.results[0]: of_grad}
-        for new in made:
-            new.location = op.location if grad is None else fused_location(op, grad)
-        for old, value in values.items():
-            value.name_hint = old.name_hint
-        Rewriter.insert_op(made, InsertPoint.before(op))
-        for old, value in values.items():
-            old.replace_all_uses_with(value)
-            Rewriter.erase_op(old.owner)
+@dataclass(frozen=True)
+class FuseLossesPass(FusionRule):
+    """Write losses and their gradients as loops, which other loops and epilogues of products take.
+
+    Those of a single number or of none stay.
+    """
+
+    name = "fuse-losses"
+    DEVICES: ClassVar = ("cuda",)
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        ops = [
+            op
+            for op in function.body.block.ops
+            if type(op) in LOOPS and isinstance(op, KernelOp) and is_walked(op)
+        ]
+        position = {op: at for at, op in enumerate(function.body.block.ops)}
+        for op in ops:
+            if op.parent is None:
+                continue  # the gradient of a loss before it
+            grad = next((other for other in ops if is_gradient(op, other, position)), None)
+            if grad is None:
+                made = LOOPS[type(op)](op, bodies)
+                values = {op.results[0]: made[-1].results[0]}
+            else:
+                if isinstance(constant := grad.ins["dloss"][0].owner, kernel.ConstantOp):
+                    constant.detach()  # to the beginning: others may read it before the loss
+                    Rewriter.insert_op(constant, InsertPoint.at_start(function.body.block))
+                made, of_loss, of_grad = cross_entropy.both(op, grad, bodies)
+                values = {op.results[0]: of_loss, grad.results[0]: of_grad}
+            for new in made:
+                new.location = op.location if grad is None else fused_location(op, grad)
+            for old, value in values.items():
+                value.name_hint = old.name_hint
+            Rewriter.insert_op(made, InsertPoint.before(op))
+            for old, value in values.items():
+                old.replace_all_uses_with(value)
+                Rewriter.erase_op(old.owner)
 
 
 def is_walked(op: KernelOp) -> bool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import FuncOp
@@ -37,7 +37,8 @@ from aicf_mlir.ir.layouts import Layout, shares_block, with_layout
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.passes.fuse.loss_loops.launches import computed_in
-from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
+from aicf_mlir.passes.fuse.rule import FusionRule, is_small
+from aicf_mlir.passes.fuse.small_updates import is_small_product
 from aicf_mlir.passes.fuse.views import used_once, view_chain
 
 NARROW = 8
@@ -89,17 +90,24 @@ class NarrowProduct:
         return sizes if self.batch == 1 else (self.batch, *sizes)
 
 
-def write_narrow_products_as_loops(function: FuncOp, bodies: Bodies, small: SmallUpdateFusion) -> None:
-    """Replace the narrow products of `function`, except those that tiles of small results compute: of these, in a step whose
-    products make its updates, those of few terms, which may become one launch with their neighbours.
+@dataclass(frozen=True)
+class FuseNarrowProductsPass(FusionRule):
+    """Write products of fewer than 8 rows, columns or terms as loops.
+
+    Tiles of small results keep theirs, except for few terms in a small step, which may become one launch with their neighbours.
     """
-    for op in list(function.body.block.ops):
-        product = narrow_product(op) if isinstance(op, kernel.GemmOp) else None
-        if product is None:
-            continue
-        has_tile = small.is_small_product(product.op.results[0])
-        if not has_tile or (small.launches and product.has_few_terms):
-            Loops(product, bodies).write()
+
+    name = "fuse-narrow-products"
+    DEVICES: ClassVar = ("cuda",)
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        for op in list(function.body.block.ops):
+            product = narrow_product(op) if isinstance(op, kernel.GemmOp) else None
+            if product is None:
+                continue
+            has_tile = is_small_product(product.op.results[0], self.target)
+            if not has_tile or (is_small(function) and product.has_few_terms):
+                Loops(product, bodies).write()
 
 
 def narrow_product(op: KernelOp) -> NarrowProduct | None:

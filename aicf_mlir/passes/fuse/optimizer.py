@@ -9,17 +9,20 @@ values.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.optimizers import UPDATES
 from aicf_mlir.optimizers.op import PER_TENSOR, tensors_of
 from aicf_mlir.passes.fuse.missed import Kind, missed_kinds, missed_updates
+from aicf_mlir.passes.fuse.rule import FusionRule
 
 
 def kind_of(op: KernelOp) -> Kind:
@@ -88,29 +91,37 @@ def results_of(merged: KernelOp, updates: Sequence[KernelOp]) -> list[list[SSAVa
     return rows
 
 
-def fuse_updates(function: FuncOp) -> None:
-    """Merge the updates of each kind into one launch."""
-    order: dict[Operation, int] = {}
-    kinds: dict[Kind, list[KernelOp]] = {}
-    for position, op in enumerate(function.body.block.ops):
-        order[op] = position
-        if isinstance(op, KernelOp) and op.op_name in UPDATES:
-            kinds.setdefault(kind_of(op), []).append(op)
-    missed_kinds(kinds)
-    for updates in kinds.values():
-        last = updates[-1]
-        free = [
-            update
-            for update in updates
-            if all(order[use.operation] > order[last] for result in update.results for use in result.uses)
-        ]
-        missed_updates(updates, free, order)
-        if len(free) < 2:
-            continue
-        merged = merge(free)
-        function.body.block.insert_op_before(merged, last)
-        order[merged] = order[last]
-        for update, results in zip(free, results_of(merged, free), strict=True):
-            for old, new in zip(update.results, results, strict=True):
-                new.name_hint = old.name_hint
-            Rewriter.replace_op(update, [], results)
+@dataclass(frozen=True)
+class FuseOptimizerPass(FusionRule):
+    """Merge the updates of each kind into one launch, in the place of the last.
+
+    An update whose new value is read before that stays alone.
+    """
+
+    name = "fuse-optimizer"
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        order: dict[Operation, int] = {}
+        kinds: dict[Kind, list[KernelOp]] = {}
+        for position, op in enumerate(function.body.block.ops):
+            order[op] = position
+            if isinstance(op, KernelOp) and op.op_name in UPDATES:
+                kinds.setdefault(kind_of(op), []).append(op)
+        missed_kinds(kinds)
+        for updates in kinds.values():
+            last = updates[-1]
+            free = [
+                update
+                for update in updates
+                if all(order[use.operation] > order[last] for result in update.results for use in result.uses)
+            ]
+            missed_updates(updates, free, order)
+            if len(free) < 2:
+                continue
+            merged = merge(free)
+            function.body.block.insert_op_before(merged, last)
+            order[merged] = order[last]
+            for update, results in zip(free, results_of(merged, free), strict=True):
+                for old, new in zip(update.results, results, strict=True):
+                    new.name_hint = old.name_hint
+                Rewriter.replace_op(update, [], results)

@@ -29,6 +29,7 @@ from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.kernels.segments import MOST_ADDRESSES, steps_of
 from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
 from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, member_of
+from aicf_mlir.passes.fuse.rule import FusionRule
 from aicf_mlir.passes.fuse.updating import updating
 from aicf_mlir.passes.fuse.views import sink
 
@@ -232,6 +233,14 @@ def most_segments(member: LoopMember) -> int:
     return MOST_ADDRESSES // (len(member.operands) + len(member.op.results))
 
 
-def fuse_segments(function: FuncOp, bodies: Bodies, most: int) -> None:
-    """Write launches over many tensors if several maps have one body, with `most` bytes of further memory each."""
-    SegmentFusion(function, bodies, most).run()
+@dataclass(frozen=True)
+class FuseSegmentsPass(FusionRule):
+    """Write maps with one body, or reductions of whole tensors, as one launch over many tensors.
+
+    Of a step only updates and what leads to them alone.
+    """
+
+    name = "fuse-segments"
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        SegmentFusion(function, bodies, SMALL if self.is_cpu else SMALL_ON_GPU).run()

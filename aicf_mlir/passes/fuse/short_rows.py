@@ -7,8 +7,10 @@ As a map over the rows, which reads each of the three places as an operand, it t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import ClassVar
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import FuncOp
@@ -24,6 +26,7 @@ from aicf_mlir.ir.layouts import Layout, shares_block
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
 from aicf_mlir.passes.fuse.loops.members import LoopMember, member_of
+from aicf_mlir.passes.fuse.rule import FusionRule
 
 SHORT = 8
 """The most elements of a row whose reductions are written out."""
@@ -41,13 +44,19 @@ COMBINED = {
 """What adds two terms of a reduction, floats and integers."""
 
 
-def write_short_rows_as_maps(function: FuncOp, bodies: Bodies) -> None:
-    """Replace the row launches of `function` that give numbers of many short rows, and nothing as long as these."""
-    for op in list(function.body.block.ops):
-        member = member_of(op, bodies)
-        if member is not None and is_short(member):
-            write(member, bodies)
-    erase_unread(function.body.block)
+@dataclass(frozen=True)
+class FuseShortRowsPass(FusionRule):
+    """Write reductions of many rows of a few elements as maps, so that the lanes of a loop have a row each."""
+
+    name = "fuse-short-rows"
+    DEVICES: ClassVar = ("cpu",)
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        for op in list(function.body.block.ops):
+            member = member_of(op, bodies)
+            if member is not None and is_short(member):
+                write(member, bodies)
+        erase_unread(function.body.block)
 
 
 def is_short(member: LoopMember) -> bool:

@@ -7,11 +7,11 @@ an epilogue that read more, on an H100.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
@@ -21,6 +21,7 @@ from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.formula import Scalar, trace
 from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.library import Library
+from aicf_mlir.passes.fuse.rule import FusionRule
 
 SMALL = 64
 """The most rows, columns and terms of a small product."""
@@ -28,18 +29,18 @@ MANY = 132
 """The fewest products of a batch that fill a large chip, one on each multiprocessor."""
 
 
-def generate_small_batches(function: FuncOp, bodies: Bodies, library: Library) -> None:
-    """Write the batches of small products of `function` as generated launches."""
-    for op in list(function.body.block.ops):
-        if isinstance(op, kernel.GemmOp) and is_small_batch(op) and not library.runs(op):
-            generate(op, bodies)
+@dataclass(frozen=True)
+class FuseSmallBatchesPass(FusionRule):
+    """Generate the batches of small products in f32, with their sizes as constants."""
 
+    name = "fuse-small-batches"
+    DEVICES: ClassVar = ("cuda",)
 
-def generate_products(function: FuncOp, bodies: Bodies, chosen: Callable[[SSAValue], bool]) -> None:
-    """Write the products of `function` whose results are chosen as generated launches."""
-    for op in list(function.body.block.ops):
-        if isinstance(op, kernel.GemmOp) and chosen(op.results[0]):
-            generate(op, bodies)
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        library = Library(self.target)
+        for op in list(function.body.block.ops):
+            if isinstance(op, kernel.GemmOp) and is_small_batch(op) and not library.runs(op):
+                generate(op, bodies)
 
 
 def is_small_batch(op: KernelOp) -> bool:

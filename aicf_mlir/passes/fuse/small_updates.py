@@ -18,7 +18,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from aicf_mlir.codegen.cuda.products import Matrix, ProductProblem, is_small_product, tile_of
+from aicf_mlir.codegen.cuda.products import Matrix, ProductProblem, tile_of
+from aicf_mlir.codegen.cuda.products import is_small_product as has_small_tile
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
@@ -60,7 +61,11 @@ class SmallUpdateFusion(UpdateFusion):
             return  # text that is fused already
         gradients = [op.ins[GRADIENT][0] for op in found]
         products = [op.results[0] for op in self.block.ops if isinstance(op, kernel.GemmOp)]
-        if not found or not products or not all(map(self.is_small_product, products)):
+        if (
+            not found
+            or not products
+            or not all(is_small_product(product, self.target) for product in products)
+        ):
             return
         fused = False
         for op, gradient in zip(found, gradients, strict=True):
@@ -80,30 +85,13 @@ class SmallUpdateFusion(UpdateFusion):
                 self.count(op)
 
     def is_made(self, gradient: SSAValue) -> bool:
-        return self.is_small_product(gradient) or is_small_sum(gradient)
+        return is_small_product(gradient, self.target) or is_small_sum(gradient)
 
     def has_types(self, update: KernelOp, gradient: SSAValue) -> bool:
         types = {
             tensor_spec(value)[0] for name, made in update.outs.items() if made for value in update.ins[name]
         }
         return types == {"f32"} and tensor_spec(gradient)[0] in ("f32", *NARROW)
-
-    def is_small_product(self, value: SSAValue) -> bool:
-        """True if a value is a product that the tiles of small results compute."""
-        op = value.owner
-        if not isinstance(op, kernel.GemmOp) or len(shape_of(value)) != 2:
-            return False
-        trans_a, trans_b, rounds = (
-            op.attrs.get(name) is True for name in ("trans_a", "trans_b", "allow_tf32")
-        )
-        (element, a), (_, b) = (tensor_spec(op.ins[name][0]) for name in ("a", "b"))
-        m, n, k = *shape_of(value), a[-2 if trans_a else -1]
-        matrices = Matrix(trans_a, a[-1]), Matrix(trans_b, b[-1])
-        problem = ProductProblem(self.target, element, m, n, k, *matrices, allow_tf32=rounds)
-        try:
-            return k <= LONGEST and is_small_product(tile_of(problem))
-        except SelectionError:
-            return False
 
     def fuse_sum(self, update: KernelOp, total: KernelOp) -> None:
         """Write the update of a bias as the epilogue of the sum of its gradient, which is a product with a column of ones."""
@@ -171,3 +159,19 @@ def is_small_sum(gradient: SSAValue) -> bool:
         and prod(shape[:-1]) <= LONGEST
         and element_type(given) == element_type(gradient)
     )
+
+
+def is_small_product(value: SSAValue, target: str) -> bool:
+    """True if a value is a product that the tiles of small results compute."""
+    op = value.owner
+    if not isinstance(op, kernel.GemmOp) or len(shape_of(value)) != 2:
+        return False
+    trans_a, trans_b, rounds = (op.attrs.get(name) is True for name in ("trans_a", "trans_b", "allow_tf32"))
+    (element, a), (_, b) = (tensor_spec(op.ins[name][0]) for name in ("a", "b"))
+    m, n, k = *shape_of(value), a[-2 if trans_a else -1]
+    matrices = Matrix(trans_a, a[-1]), Matrix(trans_b, b[-1])
+    problem = ProductProblem(target, element, m, n, k, *matrices, allow_tf32=rounds)
+    try:
+        return k <= LONGEST and has_small_tile(tile_of(problem))
+    except SelectionError:
+        return False

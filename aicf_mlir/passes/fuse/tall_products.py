@@ -8,6 +8,9 @@ bytes (docs/performance.md).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
@@ -15,9 +18,11 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.layouts import Layout, shares_block, with_layout
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
+from aicf_mlir.passes.fuse.rule import FusionRule, is_small
 
 TILE, LARGE_TILE, MULTIPROCESSORS = 32, 64, 132
 """The rows and columns of a tile, of one of a result that has several such each way, and the tiles that a large chip computes at
@@ -29,11 +34,20 @@ ALIGNED = 4
 """The terms of a part are a multiple of these, so that each begins where 16 bytes do."""
 
 
-def divide_tall_products(function: FuncOp) -> None:
-    """Divide the long products of `function` that would be computed by less than half of a chip."""
-    for op in list(function.body.block.ops):
-        if isinstance(op, kernel.GemmOp) and (found := parts_of(op)) is not None:
-            divide(op, *found)
+@dataclass(frozen=True)
+class FuseTallProductsPass(FusionRule):
+    """Divide the long sums of products whose tiles would occupy less than half of a chip.
+
+    Not in a small step.
+    """
+
+    name = "fuse-tall-products"
+    DEVICES: ClassVar = ("cuda",)
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        for op in [] if is_small(function) else list(function.body.block.ops):
+            if isinstance(op, kernel.GemmOp) and (found := parts_of(op)) is not None:
+                divide(op, *found)
 
 
 def parts_of(op: KernelOp) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ reads, is rounded, or has more than one product.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -220,23 +220,6 @@ class UpdateFusion:
         self.combined[key] = Combined(tuple(made), launch.results)
         return self.combined[key]
 
-    def place(self) -> None:
-        """Move each launch up to the place after which all is known and nothing reads the old values; for the end."""
-        position = {op: at for at, op in enumerate(self.block.ops)}
-        for launch in self.launches:
-            given = launch.ins["x"]
-            moved = [op for value in given if isinstance(op := value.owner, kernel.VIEWS)]
-            replaced = [kernel.block_of(value) for value in given[: len(launch.results)]]
-            read = [*launch.ins["a"], *launch.ins["b"], *replaced]
-            read += [value for op in moved for value in op.operands]
-            before = [op for value in read if isinstance(op := value.owner, Operation)]
-            before += [op for value in replaced for op in readers_of(value) if op is not launch]
-            last = max(before, key=position.__getitem__)
-            for op in (*moved, launch):
-                op.detach()
-                position[op] = position[last]
-            self.block.insert_ops_after([*moved, launch], last)
-
 
 def reshaped(values: Iterable[SSAValue], shape: tuple[int, ...]) -> tuple[list[Operation], list[SSAValue]]:
     """The values in another shape, and the ops that reshape them; values that have the shape are returned."""
@@ -251,15 +234,6 @@ def reshaped(values: Iterable[SSAValue], shape: tuple[int, ...]) -> tuple[list[O
 def view_of(value: SSAValue, layout: Layout) -> kernel.ViewOp:
     """A view of `value`."""
     return kernel.ViewOp.build_op([value], [with_layout(tensor_type(value), layout)])
-
-
-def readers_of(value: SSAValue) -> Iterator[Operation]:
-    """All launches that read `value`, also through ops that move no memory."""
-    for use in value.uses:
-        if isinstance(use.operation, kernel.VIEWS):
-            yield from readers_of(use.operation.results[0])
-        elif isinstance(use.operation, KernelOp):
-            yield use.operation
 
 
 def is_of_arguments(op: Operation | Block) -> bool:

@@ -1,5 +1,5 @@
 // Casts of weights: one launch in front of all that reads them, where a launch costs more than the bytes.
-// RUN: aicf-opt %s --fuse=target=sm_90 --split-input-file | filecheck %s
+// RUN: aicf-opt %s --fuse-arguments=target=sm_90 --split-input-file | filecheck %s
 // RUN: aicf-opt %s --fuse --split-input-file | filecheck %s --check-prefix=CPU
 
 // The weights and the batch are cast together; on the CPU, where a launch is a call, each where it is read.

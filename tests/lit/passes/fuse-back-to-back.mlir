@@ -1,6 +1,7 @@
 // Narrow products of 16 bits over many rows become one launch, with all that lies between them.
 // RUN: aicf-opt %s -p 'fuse{target="cpu" back-to-back-rows=32768},dce' | filecheck %s
 // RUN: aicf-opt %s --fuse=target=sm_90 | filecheck %s --check-prefix=GPU
+// RUN: aicf-opt %s --fuse-losses=target=sm_90 --fuse-back-to-back=target=sm_90 | filecheck %s --check-prefix=GPU
 // RUN: aicf-opt %s --fuse='target="sm_90+cublaslt"' | filecheck %s --check-prefix=GPU
 // RUN: aicf-opt %s --fuse=target=sm_80 | filecheck %s --check-prefix=NONE
 // RUN: aicf-opt %s --fuse | filecheck %s --check-prefix=NONE

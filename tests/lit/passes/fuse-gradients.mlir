@@ -1,6 +1,6 @@
 // Gradients in f16 or bf16 of f32 parameters: the optimizer's launch widens them itself, on every target.
 // RUN: aicf-opt %s --fuse=target=sm_90 --split-input-file | filecheck %s
-// RUN: aicf-opt %s --fuse --split-input-file | filecheck %s
+// RUN: aicf-opt %s --fuse-gradients --fuse-loops --fuse-optimizer --split-input-file | filecheck %s
 // RUN: aicf-opt %s --fuse --split-input-file --remarks 2>&1 | filecheck %s --check-prefix=REMARK
 
 // One launch for gradients of all types, of a long product or not, also behind a reshape.

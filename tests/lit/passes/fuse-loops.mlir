@@ -1,5 +1,5 @@
 // Pointwise ops and reductions over one domain become one generated launch; in it nothing is computed twice.
-// RUN: aicf-opt %s --decompose --lower --fuse --dce --split-input-file | filecheck %s
+// RUN: aicf-opt %s --decompose --lower --fuse-activations --fuse-loops --dce --split-input-file | filecheck %s
 
 // A residual and the layer norm behind it: one launch, which also writes the sum that a later op reads.
 // CHECK-LABEL: func.func @residual_layer_norm

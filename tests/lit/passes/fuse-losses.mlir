@@ -3,6 +3,7 @@
 // RUN: aicf-opt %s --fuse=target=sm_90 | filecheck %s --check-prefix=OWN
 // RUN: aicf-opt %s --fuse='target="sm_90+cublaslt"' | filecheck %s --check-prefix=LT
 // RUN: aicf-opt %s --fuse | filecheck %s --check-prefix=CPU
+// RUN: aicf-opt %s --fuse-losses=target=sm_90 | filecheck %s --check-prefix=ALONE
 
 // OWN-LABEL: func.func @mean
 // OWN:         %y, %dy = kernel.gemm_map a(%x) b(%w) x(%t)
@@ -11,6 +12,12 @@
 // OWN:         func.return
 // LT-LABEL:  func.func @mean
 // LT:          %y, %dy = kernel.gemm_map a(%x) b(%w) x(%t)
+// ALONE-LABEL: func.func @mean
+// ALONE:       kernel.gemm
+// ALONE-NOT:   kernel.mse
+// ALONE:       kernel.rowwise
+// ALONE:       kernel.map
+// ALONE:       func.return
 // CPU-LABEL: func.func @mean
 // CPU:         kernel.mse_loss y(%y) t(%t)
 // CPU:         kernel.mse_grad dloss(%one) y(%y) t(%t)

@@ -1,5 +1,5 @@
 // The updates of all parameters as one launch.
-// RUN: aicf-opt %s --fuse --split-input-file | filecheck %s
+// RUN: aicf-opt %s --fuse-optimizer --split-input-file | filecheck %s
 
 // Two tensors of one group; the launch comes after the last gradient.
 // CHECK-LABEL: func.func @one_group

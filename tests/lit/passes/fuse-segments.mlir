@@ -1,5 +1,5 @@
 // Maps with one body on tensors of any sizes: one launch, of what the step updates.
-// RUN: aicf-opt %s --fuse --split-input-file | filecheck %s
+// RUN: aicf-opt %s --fuse-segments --split-input-file | filecheck %s
 
 // Three parameters of different shapes; a hyperparameter is an operand of each segment.
 // CHECK-LABEL: func.func @updates

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import written_optimizers
+from fusion_rules import leave_out
 from models import mlp, mse, regression
 from oracle import assert_same_bits
 from precise_training import Training, adam
@@ -19,9 +20,8 @@ from aicf_mlir import optim, trace
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.plan import ProgramOp, find_program
 from aicf_mlir.frontend.precision import Precision
-from aicf_mlir.passes import fuse
-from aicf_mlir.passes.fuse.arguments import fuse_arguments
-from aicf_mlir.passes.fuse.segments import SMALL_ON_GPU, fuse_segments
+from aicf_mlir.passes.fuse import segments
+from aicf_mlir.passes.fuse.arguments import FuseArgumentsPass
 from aicf_mlir.stages import make_context, run_stages
 
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
@@ -61,12 +61,11 @@ def peak(program: ProgramOp) -> int:
 
 
 def separate(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("fuse_arguments", "fuse_segments"):
-        monkeypatch.setattr(fuse, name, lambda function, bodies, most: None)
+    leave_out(monkeypatch, "fuse-arguments", "fuse-segments")
 
 
 def cast_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuse, "read_as_they_are", lambda function: None)
+    leave_out(monkeypatch, "fuse-gradients")
 
 
 @pytest.mark.parametrize(("width", "each"), [(48, 2), (512, 3)])
@@ -135,7 +134,7 @@ def test_the_memory_is_that_of_separate_launches_and_little_more(
 ) -> None:
     together = peak(planned(*widths))
     separate(monkeypatch)
-    assert together <= peak(planned(*widths)) + SMALL_ON_GPU
+    assert together <= peak(planned(*widths)) + segments.SMALL_ON_GPU
 
 
 @pytest.mark.parametrize("case", ["mlp", "attention", "tied"])
@@ -151,12 +150,9 @@ def test_the_bits_are_those_of_separate_launches(
         step.replay(2)
         return {**ours.values(), "losses": torch.stack(losses)}, len(step.planned_kernels())
 
-    def both(function: object, bodies: object, most: int) -> None:
-        fuse_arguments(function, bodies, SMALL_ON_GPU)  # pyright: ignore[reportArgumentType]
-        fuse_segments(function, bodies, SMALL_ON_GPU)  # pyright: ignore[reportArgumentType]
-
     if device == "cpu":  # as for a GPU
-        monkeypatch.setattr(fuse, "fuse_segments", both)
+        monkeypatch.setattr(FuseArgumentsPass, "DEVICES", ("cpu", "cuda"))
+        monkeypatch.setattr(segments, "SMALL", segments.SMALL_ON_GPU)
     together, fewer = trained()
     separate(monkeypatch)
     apart, more = trained()

@@ -33,7 +33,7 @@ from aicf_mlir.ir.signature import result_labels
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.kernels.back_to_back import BackToBackKernel
-from aicf_mlir.passes import fuse
+from aicf_mlir.passes.fuse import back_to_back
 from aicf_mlir.passes.fuse.back_to_back import MOST_LINKS
 from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.text.parsing import parse_module
@@ -130,7 +130,7 @@ def with_chains(trained: Trained, folder: Path, monkeypatch: pytest.MonkeyPatch)
     if trained.device == "cuda":
         if torch.cuda.get_device_capability() != (9, 0):
             pytest.skip("there is code for chains on capability 9.0 alone")
-        monkeypatch.setattr(fuse, "CHAIN_ROWS", ROWS)
+        monkeypatch.setattr(back_to_back, "CHAIN_ROWS", ROWS)
         return trained.compiled()
     path = folder / "chained.mlir"
     path.write_text(chained(trained.plan("lowered")).text("plan"))

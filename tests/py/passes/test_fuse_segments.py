@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from costs import Some
+from fusion_rules import leave_out
 from models import OPTIMIZERS, OptimizerConfig
 from oracle import same_bits
 from torch import Tensor, nn
@@ -20,7 +21,6 @@ from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.kernels import segments as limits
 from aicf_mlir.optimizers import CLASSES
 from aicf_mlir.optimizers.pointwise import PointwiseRule
-from aicf_mlir.passes import fuse
 from aicf_mlir.passes.fuse.segments import SMALL
 from aicf_mlir.text.parsing import parse_module
 
@@ -115,7 +115,7 @@ def trained(make: Make, device: str, model: nn.Module | None = None, **options: 
 
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every map be a launch of its own."""
-    monkeypatch.setattr(fuse, "fuse_segments", lambda function, bodies, most: None)
+    leave_out(monkeypatch, "fuse-segments")
 
 
 def assert_bits_of_separate_launches(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fusion_rules import leave_out
 from kernel_calls import KINDS, run
 from kernel_cases import Array, Case, Maker, cases
 from kernel_cases.optim import NARROW, narrow
@@ -19,7 +20,6 @@ from aicf_mlir.errors import KernelError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.registry import Counts, schemas, select_kernel
 from aicf_mlir.op_call import op_call
-from aicf_mlir.passes import fuse
 
 OPS = ("sgd_step", "adam_step")
 
@@ -120,7 +120,7 @@ def trained(case: str, device: str, optimizer: str, options: dict[str, Any]) -> 
 
 
 def leave_casts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuse, "read_as_they_are", lambda function: None)
+    leave_out(monkeypatch, "fuse-gradients")
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from branched import Transformer, class_loss, stages
+from fusion_rules import leave_out
 from models import mlp, mse, regression
 
 import aicf_mlir
@@ -67,7 +68,7 @@ def test_a_branch_that_cannot_be_is_refused(branch: int, message: str) -> None:
 
 def test_the_executor_is_told_the_branches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of prebuilt kernels alone: others would be compiled for the GPU."""
-    monkeypatch.setattr("aicf_mlir.passes.fuse.write_losses_as_loops", lambda function, bodies: None)
+    leave_out(monkeypatch, "fuse-losses")
     module = stages.__wrapped__("4x8x3")["plan"]
     program, rows = find_program(module), load_program(module).launches
     assert [row.get("branch") for row in rows] == [each.branch_number for each in program.launches]

@@ -36,7 +36,7 @@ UPWARD: Mapping[tuple[str, str], str] = {
         "dialects.generated",
         "codegen.schedule",
     ): "a launch of a generated kernel asks its generator for workspace",
-    ("passes.fuse", "codegen.schedule"): "a chain is fused where its target has code for it",
+    ("passes.fuse.back_to_back", "codegen.schedule"): "a chain is fused where its target has code for it",
     ("passes.fuse.small_updates", "codegen.cuda.products"): "by the tile that a product gets",
     ("passes.fuse.horizontal", "codegen.cuda.horizontal"): "by the part of a launch that a member gets",
     ("passes.prefetch", "codegen.cuda.ahead"): "by what a generated kernel can read ahead",

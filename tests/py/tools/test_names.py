@@ -24,7 +24,8 @@ LIT = ROOT / "tests" / "lit"
 @pytest.mark.parametrize("flag", get_all_passes())
 def test_flag_file_class_and_lit_test_agree(flag: str) -> None:
     pass_type = get_all_passes()[flag]()
-    module = f"aicf_mlir.passes.{flag.replace('-', '_')}"
+    name = flag.replace("-", "_").replace("fuse_", "fuse.", 1)
+    module = f"aicf_mlir.passes.{name}"
     assert pass_type.name == flag
     assert pass_type.__module__ == module
     assert pass_type.__name__ == "".join(part.capitalize() for part in flag.split("-")) + "Pass"

@@ -9,18 +9,26 @@ links.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument
 
+from aicf_mlir.codegen.schedule import reason
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.ir import registry
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.kernels.back_to_back import BackToBackKernel
 from aicf_mlir.passes.fuse.back_to_back.grow import Chain, grow, is_narrow_product
 from aicf_mlir.passes.fuse.back_to_back.plan import ChainPlan
 from aicf_mlir.passes.fuse.back_to_back.write import write
+from aicf_mlir.passes.fuse.rule import FusionRule
 
+CHAIN_ROWS = 1 << 15
+"""The fewest rows of products that become a chain: fewer do not fill a GPU with tiles of rows that stay in it."""
+CHAINED_FROM = 90
+"""The compute capability that has code for chains."""
 MOST_LINKS = 24
 """The most links of a chain: each has its own code, which takes longer to compile than one more launch takes to run."""
 
@@ -28,12 +36,26 @@ Reason = Callable[[BackToBackKernel], str]
 """The reason why a target does not run a kernel; "" if it does."""
 
 
-def fuse_chains(function: FuncOp, bodies: Bodies, target: str, rows: int, reason: Reason) -> None:
-    """Write the chains of products of `rows` rows or more."""
-    block = function.body.block
-    for first in [op for op in block.ops if is_narrow_product(op, rows)]:
-        if first.parent is block and isinstance(first, KernelOp):
-            fuse_chain(function, bodies, first, target, rows, reason)
+@dataclass(frozen=True)
+class FuseBackToBackPass(FusionRule):
+    """Write narrow products of 16 bits over many rows, with all ops between them, as one launch.
+
+    Options:
+      rows: the number of rows from which on; by default 2^15 where the target has code for it, and never elsewhere
+    """
+
+    name = "fuse-back-to-back"
+
+    rows: int | None = None
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        rows = self.rows
+        if rows is None and not self.is_cpu and registry.capability(self.target) >= CHAINED_FROM:
+            rows = CHAIN_ROWS
+        block = function.body.block
+        for first in [op for op in block.ops if rows is not None and is_narrow_product(op, rows)]:
+            if first.parent is block and isinstance(first, KernelOp):
+                fuse_chain(function, bodies, first, self.target, rows or 0, reason)
 
 
 def fuse_chain(

@@ -21,10 +21,10 @@ from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, shares_block
 from aicf_mlir.ir.tensor_op import shape_of
-from aicf_mlir.passes.fuse.epilogue import readers_of
+from aicf_mlir.passes.fuse.epilogues import readers_of
 from aicf_mlir.passes.fuse.loops.fit import is_same
 from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, constant_of, member_of, resolve
-from aicf_mlir.passes.fuse.loops.totals import divided
+from aicf_mlir.passes.fuse.totals import divided
 
 WIDEST = 128
 """Columns of a product that a chain holds in registers."""

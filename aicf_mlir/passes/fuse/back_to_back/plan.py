@@ -20,7 +20,7 @@ from aicf_mlir.ir.roundings import written
 from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link, Outer, Yield
 from aicf_mlir.kernels.tensor import Tensor
 from aicf_mlir.passes.fuse.back_to_back.grow import Chain, ChainLink, OverRows, Sum
-from aicf_mlir.passes.fuse.epilogue import readers_of
+from aicf_mlir.passes.fuse.epilogues import readers_of
 from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, constant_of, resolve
 from aicf_mlir.passes.fuse.rounding import as_read, as_tensor
 

@@ -10,7 +10,7 @@ operands, and take the members that follow no reduction: common operands are rea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects.func import FuncOp
@@ -24,6 +24,7 @@ from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.passes.fuse.loops.clusters import Clustering, clusters_of
 from aicf_mlir.passes.fuse.loops.emit import replace
 from aicf_mlir.passes.fuse.loops.members import LoopMember
+from aicf_mlir.passes.fuse.rule import FusionRule, is_small
 
 LARGE = 1 << 21
 """The elements from which on a generated map of 16-bit floats is faster on a GPU: a thread of it moves 16 bytes at once, one of a
@@ -37,19 +38,36 @@ def is_large(member: LoopMember) -> bool:
     return member.op.op_name in FORMULAS and narrow and prod(member.domain) >= LARGE
 
 
-def fuse_loops(
-    function: FuncOp, bodies: Bodies, last: bool, alone: Callable[[LoopMember], bool] = lambda _: False
-) -> bool:
-    """Replace the generated launches of `function` by their fused launches; return True if there were any.
+@dataclass(frozen=True)
+class FuseLoopsPass(FusionRule):
+    """Write chains of maps and reductions as one launch each.
 
-    In the `last` run maps join sums of all their elements; before it, a product may take the maps as its epilogue. `alone` says
-    which launches are generated though nothing joins them.
+    Options:
+      early: maps join no sums of all their elements, for a product may take them as its epilogue
     """
-    changed = False
-    while clusters := clusters_of(function, bodies, last, alone):
-        replace(function, clusters, bodies)
-        changed = True
-    return changed
+
+    name = "fuse-loops"
+
+    early: bool = False
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        alone = is_large if not self.is_cpu else never
+        if is_small(function):
+            alone = always
+        if self.early:
+            alone = never
+        while clusters := clusters_of(function, bodies, not self.early, alone):
+            replace(function, clusters, bodies)
+
+
+def always(_: LoopMember) -> bool:
+    """Each launch is generated, so that it can be one with others."""
+    return True
+
+
+def never(_: LoopMember) -> bool:
+    """A launch that nothing joins stays as it is."""
+    return False
 
 
 def tell_apart(function: FuncOp, bodies: Bodies) -> None:

@@ -102,6 +102,10 @@ def _moves(op: KernelOp) -> bool:
     return same and not shares_block(op.results[0].type)
 
 
+LOOPS = ("map", "rowwise", "colwise")
+"""The generated launches that are loops over one domain."""
+
+
 def member_of(op: Operation, bodies: Bodies) -> LoopMember | None:
     """`op` as a loop; None if it is none, or if no generated kernel can compute it."""
     if not isinstance(op, KernelOp) or op.kernel_id is not None:
@@ -110,12 +114,8 @@ def member_of(op: Operation, bodies: Bodies) -> LoopMember | None:
         prod(shape_of(v)) for v in (*op.operands, *op.results)
     ):
         return None
-    if isinstance(
-        op, kernel.GemmMapOp | kernel.MultiTensorMapOp | kernel.MultiTensorRowwiseOp | kernel.BackToBackOp
-    ):
-        return None
     if isinstance(op, GeneratedOp):
-        return _generated(op, bodies)
+        return _generated(op, bodies) if op.op_name in LOOPS else None
     name, types = op.op_name, [COMPUTE[tensor_spec(value)[0]] for value in op.operands]
     if len({*types, *(COMPUTE[tensor_spec(value)[0]] for value in op.results)}) > 1 and name != "copy":
         return None

@@ -14,6 +14,7 @@ Other sums over the same edges read the same keys. On the CPU, which sorts nothi
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import TensorType, i32
 from xdsl.dialects.func import FuncOp
@@ -30,26 +31,35 @@ from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.layouts import Layout, shares_block, with_layout
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 from aicf_mlir.passes.fuse.loops.members import resolve
+from aicf_mlir.passes.fuse.rule import FusionRule
 
 SORTED = "scatter_add_sorted_cuda"
 """The kernel that sorts its index, unless it is sorted."""
 
 
-def read_rows_in_place(function: FuncOp, bodies: Bodies, target: str) -> None:
-    """Let sums of rows that nothing else reads look them up themselves, and sort each index once."""
-    sorts: dict[Hashable, KernelOp] = {}
-    for op in list(function.body.block.ops):
-        if not isinstance(op, kernel.ScatterAddOp) or len(op.results) != 1 or op.ins.get("at"):
-            continue
-        if target == "cpu":
-            if (found := _looked_up(op, bodies)) is not None:
-                table, places = found
-                _read(op, op.ins["index"][0], table, places)
-        elif _sorts(op, target):
-            found = _looked_up(op, bodies)
-            table, places = found if found is not None else (op.ins["src"][0], None)
-            launch = _sort(op, table, places, sorts)
-            _read(op, launch.results[0], table, launch.results[1])
+@dataclass(frozen=True)
+class FuseLookupsPass(FusionRule):
+    """Let sums of rows by an index read the rows where they are, and sort each index once.
+
+    Only if nothing else reads the rows that a lookup has written.
+    """
+
+    name = "fuse-lookups"
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        sorts: dict[Hashable, KernelOp] = {}
+        for op in list(function.body.block.ops):
+            if not isinstance(op, kernel.ScatterAddOp) or len(op.results) != 1 or op.ins.get("at"):
+                continue
+            if self.is_cpu:
+                if (found := _looked_up(op, bodies)) is not None:
+                    table, places = found
+                    _read(op, op.ins["index"][0], table, places)
+            elif _sorts(op, self.target):
+                found = _looked_up(op, bodies)
+                table, places = found if found is not None else (op.ins["src"][0], None)
+                launch = _sort(op, table, places, sorts)
+                _read(op, launch.results[0], table, launch.results[1])
 
 
 def _sorts(op: KernelOp, target: str) -> bool:

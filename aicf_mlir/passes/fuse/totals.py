@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import FuncOp
@@ -17,12 +18,29 @@ from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.body import REDUCTIONS, Body
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES
 from aicf_mlir.ir.formula import Builder
+from aicf_mlir.passes.fuse.loops import FuseLoopsPass
+from aicf_mlir.passes.fuse.rule import FusionRule
 
 LARGE = 1 << 20
 """Elements that are not in a cache any more when another launch reads them."""
 
 
-def add_columns_first(function: FuncOp, bodies: Bodies) -> bool:
+@dataclass(frozen=True)
+class FuseTotalsPass(FusionRule):
+    """Write large sums of all elements as sums of columns and the sum of those, which are one launch with sums of columns.
+
+    Only where a launch already sums columns of the same operands.
+    """
+
+    name = "fuse-totals"
+    DEVICES: ClassVar = ("cuda",)
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        if written_as_columns(function, bodies):
+            FuseLoopsPass(self.target).fuse(function, bodies)
+
+
+def written_as_columns(function: FuncOp, bodies: Bodies) -> bool:
     """Write large sums of all elements as sums of columns and the sum of those; return True if there were any.
 
     This is done only if another launch sums columns of their operands, so that the two can be one.

@@ -8,6 +8,7 @@ them. A map that only reductions read is left to them first: a sum over columns 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
@@ -34,6 +35,7 @@ from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, constant_of,
 from aicf_mlir.passes.fuse.missed import read_by
 from aicf_mlir.passes.fuse.product import attributes_of_product
 from aicf_mlir.passes.fuse.rounding import as_read, element_of
+from aicf_mlir.passes.fuse.rule import FusionRule
 from aicf_mlir.passes.fuse.views import in_place_of
 
 MOST_OPERANDS, MOST_RESULTS = 12, 4
@@ -231,9 +233,20 @@ class EpilogueFusion:
             use.operation.erase()
 
 
-def fuse_epilogues(function: FuncOp, bodies: Bodies, library: Library, last: bool) -> None:
-    """Write maps into the products that they read; in the `last` run with remarks on the maps that stay apart."""
-    EpilogueFusion(function, bodies, library).run(last)
+@dataclass(frozen=True)
+class FuseEpiloguesPass(FusionRule):
+    """Write maps of the elements of a product as its epilogue, one generated launch.
+
+    Options:
+      early: leave maps that only reductions read to these
+    """
+
+    name = "fuse-epilogues"
+
+    early: bool = False
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        EpilogueFusion(function, bodies, Library(self.target)).run(last=not self.early)
 
 
 def reads_elements(member: LoopMember, own: Epilogue) -> bool:

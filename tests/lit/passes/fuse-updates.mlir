@@ -1,8 +1,8 @@
 // The update of a large weight is the epilogue of the product that makes its gradient, on the CPU; it stands behind
 // the last launch that reads the old weight.
-// RUN: aicf-opt %s --fuse | filecheck %s
-// RUN: aicf-opt %s --fuse=target=sm_90 | filecheck %s --check-prefix=CUDA
-// RUN: aicf-opt %s --fuse --remarks 2>&1 | filecheck %s --check-prefix=REMARK
+// RUN: aicf-opt %s --fuse-updates | filecheck %s
+// RUN: aicf-opt %s --fuse-updates=target=sm_90 | filecheck %s --check-prefix=CUDA
+// RUN: aicf-opt %s --fuse-updates --remarks 2>&1 | filecheck %s --check-prefix=REMARK
 
 // CHECK-LABEL: func.func @trained
 // CHECK: %n, %c1, %c2 = kernel.advance step(%s)
@@ -21,7 +21,7 @@
 // CUDA-NOT: gemm_map
 // CUDA: kernel.adam_step
 
-// REMARK: fuse-update.mlir:{{[0-9]+}}:{{.*}} 'kernel.adam_step' op is not fused into the product of its gradient: something else reads the gradient
+// REMARK: fuse-updates.mlir:{{[0-9]+}}:{{.*}} 'kernel.adam_step' op is not fused into the product of its gradient: something else reads the gradient
 
 func.func @trained(%w: tensor<512x256xf32>, %x: tensor<8x256xf32>, %dy: tensor<8x512xf32>, %m: tensor<512x256xf32>, %v: tensor<512x256xf32>, %h: tensor<f64>, %s: tensor<3xf32>) -> (tensor<512x256xf32>, tensor<512x256xf32>, tensor<512x256xf32>, tensor<3xf32>, tensor<3xf64>, tensor<3xf64>, tensor<8x256xf32>) {
   %dw = kernel.gemm a(%dy) b(%x) {allow_tf32 = true, trans_a = true} : (tensor<8x512xf32>, tensor<8x256xf32>) -> tensor<512x256xf32>

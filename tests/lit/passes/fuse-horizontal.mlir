@@ -2,6 +2,7 @@
 // gradient, of a bias that of the sum, a product with ones. What does not depend on each other is one launch then, and the
 // new weight comes after the last launch that reads the old one. An update of another gradient keeps its launch.
 // RUN: aicf-opt %s --fuse=target=sm_90 | filecheck %s
+// RUN: aicf-opt %s --fuse-updates=target=sm_90 --fuse-loops=target=sm_90 --fuse-optimizer --fuse-horizontal=target=sm_90 | filecheck %s
 // RUN: aicf-opt %s --fuse | filecheck %s --check-prefix=CPU
 // RUN: aicf-opt %s --fuse=target=sm_90 --remarks 2>&1 | filecheck %s --check-prefix=REMARK
 
@@ -23,7 +24,7 @@
 // CPU-NOT: gemm_map
 // CPU: kernel.sgd_step p(%w, %b)
 
-// REMARK: fuse-small-updates.mlir:{{[0-9]+}}:{{.*}} 'kernel.sgd_step' op keeps its launch: something else reads the gradient
+// REMARK: fuse-horizontal.mlir:{{[0-9]+}}:{{.*}} 'kernel.sgd_step' op keeps its launch: something else reads the gradient
 
 func.func @trained(%w: tensor<48x32xf32> {aicf.role = "param", aicf.name = "w"}, %b: tensor<48xf32> {aicf.role = "param", aicf.name = "b"}, %x: tensor<8x32xf32> {aicf.role = "input", aicf.name = "x"}, %dy: tensor<8x48xf32> {aicf.role = "input", aicf.name = "dy"}, %v: tensor<48x32xf32> {aicf.role = "state", aicf.name = "v"}, %u: tensor<48xf32> {aicf.role = "state", aicf.name = "u"}, %h: tensor<f64> {aicf.role = "host_scalar", aicf.name = "h"}, %s: tensor<2xf32> {aicf.role = "state", aicf.name = "s"}) -> (tensor<8x32xf32> {aicf.role = "output", aicf.name = "dx"}, tensor<48x32xf32> {aicf.role = "update", aicf.name = "w"}, tensor<48x32xf32> {aicf.role = "update", aicf.name = "v"}, tensor<48xf32> {aicf.role = "update", aicf.name = "b"}, tensor<48xf32> {aicf.role = "update", aicf.name = "u"}, tensor<2xf32> {aicf.role = "update", aicf.name = "s"}) {
   %dw = kernel.gemm a(%dy) b(%x) {trans_a = true} : (tensor<8x48xf32>, tensor<8x32xf32>) -> tensor<48x32xf32>

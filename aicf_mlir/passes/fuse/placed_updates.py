@@ -1,0 +1,77 @@
+"""Updates in the epilogues of products stand where their operands are known and the old values have been read, on a CPU.
+
+The sooner a gradient is used, the sooner its operands may go; and its weight is still in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, SSAValue
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.passes.fuse.rule import FusionRule
+
+
+@dataclass(frozen=True)
+class FusePlacedUpdatesPass(FusionRule):
+    """Move each product whose epilogue is an update up to the place after which all it reads is known.
+
+    Nothing reads the values that it replaces after that place.
+    """
+
+    name = "fuse-placed-updates"
+    DEVICES: ClassVar = ("cpu",)
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        for launch in list(function.body.block.ops):
+            if isinstance(launch, kernel.GemmMapOp) and is_only_returned(launch):
+                place(launch, function.body.block)
+
+
+def is_only_returned(launch: KernelOp) -> bool:
+    """True if nothing in the step reads the results of `launch`."""
+    return all(isinstance(op, ReturnOp) for value in launch.results for op in readers_of(value))
+
+
+def place(launch: KernelOp, block: Block) -> None:
+    """Move one launch up, with the views that it reads."""
+    position = {op: at for at, op in enumerate(block.ops)}
+    views, known = list[Operation](), list[SSAValue]()
+    waiting = list(launch.operands)
+    while waiting:
+        op = (value := waiting.pop()).owner
+        if isinstance(op, kernel.VIEWS):
+            views.append(op)
+            waiting += op.operands
+        else:
+            known.append(value)
+    before = [op for value in known if isinstance(op := value.owner, Operation)]
+    replaced = [value for value in known if isinstance(value.owner, Block)]
+    before += [
+        op
+        for value in replaced
+        for op in readers_of(value)
+        if position.get(op, len(position)) < position[launch]
+    ]
+    if not before:
+        return
+    last = max(before, key=position.__getitem__)
+    moved = [*(op for op in dict.fromkeys(reversed(views)) if position[op] > position[last]), launch]
+    for op in moved:
+        op.detach()
+    block.insert_ops_after(moved, last)
+
+
+def readers_of(value: SSAValue) -> Iterator[Operation]:
+    """All ops that read `value`, also through ops that move no memory."""
+    for use in value.uses:
+        if isinstance(use.operation, kernel.VIEWS):
+            yield from readers_of(use.operation.results[0])
+        else:
+            yield use.operation

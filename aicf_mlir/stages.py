@@ -104,7 +104,8 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "fused",
-        ("fuse{target=$target}", "recompute{target=$target}", "dce"),  # fuse: the rules of passes.fuse.RULES, each a pass
+        # fuse applies passes.fuse.RULES, each a pass of its own
+        ("fuse{target=$target}", "recompute{target=$target}", "dce"),
         KERNELS,
         "epilogues of products, and the rest of the updates in one launch",
     ),

@@ -31,7 +31,8 @@ class ConvolutionsPass(ModulePass):
     """Lay images out channels last where a kernel of the target convolves them fast; write other convolutions as products.
 
     Where a kernel is fast in f32 alone, as on a CPU, the operands of 16 bits are widened and the result is rounded: what the sums
-    are anyway.
+    are anyway. So they are on a CPU where there is no fast kernel and the result is a sum of products that would be rounded each:
+    one of these may overflow though the sum does not.
     """
 
     name = "convolutions"
@@ -55,15 +56,17 @@ class ConvolutionsPass(ModulePass):
                 Rewriter.replace_op(inner, [], [expansion.of(inner)])
 
     def widen(self, op: ConvolvingOp) -> None:
-        """Compute `op` in f32 if a fast kernel of the target has that, and none has its own type."""
+        """Compute `op` in f32 if no fast kernel has its own type, but one has f32, or the other way rounds terms."""
         types = [TensorType(f32, shape_of(value)) for value in op.operands]
         a, b = Block(arg_types=types).args
-        if self.runs(op) or not self.runs(type(op)(a, b, op.convolved, op.size.get_values())):
+        rounds_terms = self.target == "cpu" and isinstance(op, nn.ConvolutionInputGradOp)
+        wide = rounds_terms or self.runs(type(op)(a, b, op.convolved, op.size.get_values()))
+        if self.runs(op) or not wide:
             return
         emitter = Emitter(InsertPoint.before(op), op.location)
         a, b = (emitter.emit(nn.CastOp(value, f32)) for value in op.operands)
-        wide = emitter.emit(type(op)(a, b, op.convolved, op.size.get_values()))
-        Rewriter.replace_op(op, [], [emitter.emit(nn.CastOp(wide, element_type(op.result)))])
+        made = emitter.emit(type(op)(a, b, op.convolved, op.size.get_values()))
+        Rewriter.replace_op(op, [], [emitter.emit(nn.CastOp(made, element_type(op.result)))])
 
     def runs(self, op: ConvolvingOp) -> bool:
         """True if a kernel takes its form with channels last that is not the plain loop, the last one of a device."""

@@ -109,7 +109,8 @@ def _judged(
     if before[0] is not None and before[0].of_users_code:  # torch's code alone does the same each time
         before.append(_call(step, specs))
     program = _program(step, specs, fallback)
-    refuse_type_tests(place.owner for place in step.places.all if place.kind == "code")
+    ran = (place.owner for place in step.places.all if place.kind == "code")
+    refuse_type_tests(ran, lambda: _call(step, specs))
     first = step.carried
     first.refuse_opaque(step.paths)
     step.expect_no_effects()

@@ -9,6 +9,8 @@ import torch
 
 FOREACH = "_foreach_"
 """The prefix of the names of these functions."""
+OF_NUMBERS = {"maximum": "clamp_min", "minimum": "clamp_max"}
+"""The functions of one tensor that do the same with a number, where the tensor's own function takes only tensors."""
 
 
 def one_by_one(called: str, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,6 +24,7 @@ def one_by_one(called: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     single = single or getattr(of_torch, stem, None) or getattr(torch.Tensor, stem, None)
     if single is None:
         return plain
+    of_number: Any = getattr(of_torch, OF_NUMBERS[stem]) if stem in OF_NUMBERS else single
 
     def function(*given: Any, **options: Any) -> Any:
         if stem in ("addcmul", "addcdiv") and len(given) == 4:
@@ -31,8 +34,12 @@ def one_by_one(called: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         def at(each: Any, i: int) -> Any:
             return cast("list[Any]", each)[i] if isinstance(each, (list, tuple)) else each
 
+        def one(*own: Any, **named: Any) -> Any:
+            taken = single if all(isinstance(each, torch.Tensor) for each in own) else of_number
+            return taken(*own, **named)
+
         made: list[Any] = [
-            single(*(at(each, i) for each in given), **{key: at(each, i) for key, each in options.items()})
+            one(*(at(each, i) for each in given), **{key: at(each, i) for key, each in options.items()})
             for i in range(count)
         ]
         if name == stem:

@@ -6,8 +6,10 @@ import ast
 import dis
 import inspect
 import linecache
-from collections.abc import Iterable, Iterator
-from types import CodeType, FunctionType
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Set
+from contextlib import contextmanager
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -18,12 +20,51 @@ from aicf_mlir.ir.locations import SourceLocation
 COMPARISONS = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
 
 
-def refuse_type_tests(functions: Iterable[object]) -> None:
-    """Raise TraceError for the first comparison in the user's code among `functions`."""
-    for function in functions:
-        if type(function) is FunctionType and is_users_file(function.__code__.co_filename):
-            for code in _codes(function.__code__):
-                _refuse_in(code, function)
+def refuse_type_tests(functions: Iterable[object], again: Callable[[], object]) -> None:
+    """Raise TraceError for the first comparison in the user's code among `functions` that has run.
+
+    `again` runs the same code once more, while the lines that run are noted: only then, since that is slow.
+    """
+    found = [
+        (code, location)
+        for function in functions
+        if type(function) is FunctionType and is_users_file(function.__code__.co_filename)
+        for code in _codes(function.__code__)
+        for location in _tests_in(code, function)
+    ]
+    if not found:
+        return
+    with _lines_run({code for code, _ in found}) as ran:
+        if ran is not None:
+            again()
+    for code, location in found:
+        if ran is None or (code, location.line) in ran:
+            raise trace_error(
+                f"the step compares the type of a value with a class of tensors{quoted(location)}, and the tensors of a"
+                " trace have types of their own; use isinstance",
+                location,
+            )
+
+
+@contextmanager
+def _lines_run(codes: Set[CodeType]) -> Generator[set[tuple[CodeType, int]] | None]:
+    """Note which lines of these codes this thread runs; None if a debugger or a coverage tool notes lines already."""
+    if sys.gettrace() is not None:
+        yield None
+        return
+    ran = set[tuple[CodeType, int]]()
+
+    def noted(frame: FrameType, event: str, given: object) -> Any:
+        if frame.f_code not in codes:
+            return None
+        ran.add((frame.f_code, frame.f_lineno))
+        return noted
+
+    sys.settrace(noted)
+    try:
+        yield ran
+    finally:
+        sys.settrace(None)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -33,19 +74,15 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _refuse_in(code: CodeType, function: FunctionType) -> None:
+def _tests_in(code: CodeType, function: FunctionType) -> Iterator[SourceLocation]:
+    """The lines of the comparisons in a code of this function."""
     if "type" not in code.co_names and "__class__" not in code.co_names:
         return
     for instruction in dis.get_instructions(code):
         if instruction.opname in COMPARISONS and (where := instruction.positions) and where.lineno:
             comparison = _expression(code.co_filename, where)
             if isinstance(comparison, ast.Compare) and _is_type_test(comparison, function):
-                location = SourceLocation(code.co_filename, where.lineno)
-                raise trace_error(
-                    f"the step compares the type of a value with a class of tensors{quoted(location)}, and the tensors of a"
-                    " trace have types of their own; use isinstance",
-                    location,
-                )
+                yield SourceLocation(code.co_filename, where.lineno)
 
 
 def _expression(file: str, where: dis.Positions) -> ast.expr | None:

@@ -22,9 +22,10 @@ from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_errors import explained
 from aicf_mlir.frontend.traced_optimizer.forks import Forks, forking, join_equal
 from aicf_mlir.frontend.traced_optimizer.functional import without_writes
-from aicf_mlir.frontend.traced_optimizer.numbers import Condition, LiveNumber, TracedCalls, python_functions
+from aicf_mlir.frontend.traced_optimizer.numbers import Condition, LiveNumber, python_functions
 from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings
 from aicf_mlir.frontend.traced_optimizer.shadow import ShadowRun, run_double, step_line
+from aicf_mlir.frontend.traced_optimizer.traced_calls import TracedCalls
 from aicf_mlir.frontend.type_tests import refuse_type_tests
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.locations import SourceLocation
@@ -97,6 +98,10 @@ class OptimizerModule(torch.nn.Module):
         self.places = TracedPlaces()
         """The places that the step has visited."""
 
+    def anew(self) -> OptimizerModule:
+        """Return the same module before its first run."""
+        return OptimizerModule(self.optimizer, self.members, self.settings, self.states, self.absent)
+
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         """Return the parameters, then the states of `keys`."""
         return self._explored(tensors, ())
@@ -158,7 +163,7 @@ class OptimizerModule(torch.nn.Module):
         with (
             python_functions(),
             forking(forks),
-            TracedCalls(),
+            TracedCalls(forks),
             torch.no_grad(),
             self.places.recording(),
             none_caught(),
@@ -326,12 +331,13 @@ def export_step(
     try:
         with WritesUndone() as undone, undone.seen(), quiet(), torch.no_grad(), module.places.taken():
             program = torch.export.export(module, tuple(tensors), strict=False)
+            ran = (place.owner for place in module.places.all if place.kind == "code")
+            refuse_type_tests(ran, lambda: torch.export.export(module.anew(), tuple(tensors), strict=False))
             _refuse_live(program, title, fallback)
             if not without_writes(program.graph):
                 program = program.run_decompositions({})  # pyright: ignore[reportUnknownMemberType]
             if module.record.forked:
                 join_equal(program.graph)
-        refuse_type_tests(place.owner for place in module.places.all if place.kind == "code")
     except AicfError:
         raise
     except Exception as error:

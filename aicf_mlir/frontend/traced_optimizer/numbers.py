@@ -15,11 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.caught import note_raised
-from aicf_mlir.frontend.places import of_step, pause, resume
 from aicf_mlir.ir.locations import SourceLocation
 
 _python: Any = operator
@@ -124,7 +121,7 @@ class LiveNumber(torch.SymFloat):
 
     def __pow__(self, other: Any) -> Any:
         made = powered(self, other)
-        return made if is_unknown(other) else self.of(made, _python.pow, other)
+        return made if made is NotImplemented or is_unknown(other) else self.of(made, _python.pow, other)
 
     def __rpow__(self, other: Any) -> Any:
         made = powered(other, self)
@@ -135,6 +132,15 @@ class LiveNumber(torch.SymFloat):
 
     def __rtruediv__(self, other: Any) -> Any:
         return self.computed("__rfloat_truediv__", swapped(_python.truediv), other)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._quotient(floor_divided(self, other), _python.floordiv, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._quotient(floor_divided(other, self), swapped(_python.floordiv), other)
+
+    def _quotient(self, made: Any, function: Callable[..., Any], other: Any) -> Any:
+        return made if is_unknown(other) else self.of(made, function, other)
 
     def __mod__(self, other: Any) -> Any:
         return _torch.SymFloat.__mod__(self, _divisor(other))
@@ -162,8 +168,16 @@ def is_unknown(number: Any) -> bool:
 
 def powered(base: Any, exponent: Any) -> Any:
     """Return a power by tensors: SymFloat's checks that its base is not negative, which torch 2.11 cannot export."""
+    if isinstance(base, torch.Tensor) or isinstance(exponent, torch.Tensor):
+        return NotImplemented
     parts: list[torch.Tensor] = [_torch.scalar_tensor(part, dtype=torch.float64) for part in (base, exponent)]
     return torch.pow(*parts).item()
+
+
+def floor_divided(a: Any, b: Any) -> Any:
+    """Return `a // b` by tensors, which agree with Python: 1 // 0.1 is 9, and the floor of 1 / 0.1 is 10."""
+    parts: list[torch.Tensor] = [_torch.scalar_tensor(part, dtype=torch.float64) for part in (a, b)]
+    return torch.floor_divide(*parts).item()
 
 
 def swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -232,7 +246,7 @@ def _least(better: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..
 
 
 def _of_tensor(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of `math` by torch's: SymFloat has none."""
+    """Return a function of numbers by torch's: SymFloat has none, or one whose result is an integer."""
 
     def function(x: Any, *rest: Any) -> Any:
         if rest or not isinstance(x, torch.SymFloat):
@@ -247,12 +261,16 @@ def _of_tensor(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 def python_functions() -> Generator[None]:
     """Let Python's own functions of numbers accept live numbers too, in any thread; for all others they stay unchanged."""
     names = ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tanh", "atan")
+    names += ("floor", "ceil")
     replaced: list[tuple[Any, str, Any]] = [
         (builtins, "min", _least(torch.lt, min)),
         (builtins, "max", _least(torch.gt, max)),
+        (builtins, "round", _of_tensor("round", round)),
         (math, "pow", _power(math.pow)),
         (torch.SymFloat, "__pow__", powered),
         (torch.SymFloat, "__rpow__", swapped(powered)),
+        (torch.SymFloat, "__floordiv__", floor_divided),
+        (torch.SymFloat, "__rfloordiv__", swapped(floor_divided)),
         *((math, name, _of_tensor(name, getattr(math, name))) for name in names),
     ]
     before = [(where, name, getattr(where, name)) for where, name, _ in replaced]
@@ -263,48 +281,6 @@ def python_functions() -> Generator[None]:
     finally:
         for where, name, function in before:
             setattr(where, name, function)
-
-
-LOOKING = ("addmm", "addmv", "addbmm", "baddbmm", "addr")
-"""Functions of torch that choose their algorithm by their scalars."""
-
-DATA: Any = vars(torch._C.TensorBase)["data"]  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType, reportAttributeAccessIssue]
-
-
-class TracedCalls(TorchFunctionMode):
-    """Replaces calls that a trace cannot take as written with equivalent ones.
-
-    A function that reads a live number, as addmm reads beta, gets its value, which then becomes a condition. `p.data`
-    is the tensor, since no gradient is needed here, and assigning to it copies.
-    """
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        was_recording = pause()
-        try:
-            return self._seen(of_step(func), func, args, kwargs or {})
-        except Exception as error:
-            note_raised(error, func, args, kwargs or {})
-            raise
-        finally:
-            if was_recording:
-                resume()
-
-    def _seen(self, call: Any, func: Any, args: Any, given: dict[str, Any]) -> Any:
-        name: str = getattr(func, "__name__", "")
-        if func == DATA.__get__:
-            return args[0].detach()
-        if func == DATA.__set__ and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype:
-            return args[0].copy_(args[1])
-        if name.rstrip("_") in ("sub", "subtract") and isinstance(given.get("alpha"), torch.SymFloat):
-            add: Any = getattr(torch.Tensor, name.replace("subtract", "add").replace("sub", "add"))
-            return add(*args, **{**given, "alpha": -given["alpha"]})
-        if name.rstrip("_") not in LOOKING:
-            return call(*args, **given)
-        return call(*map(_frozen, args), **{key: _frozen(each) for key, each in given.items()})
-
-
-def _frozen(value: Any) -> Any:
-    return float(value) if isinstance(value, LiveNumber) else value
 
 
 def _power(plain: Callable[[float, float], float]) -> Callable[[Any, Any], Any]:

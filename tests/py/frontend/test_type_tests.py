@@ -34,7 +34,16 @@ REFUSED: dict[str, Callable[[Any, Any], bool]] = {
     ),
     "inside": lambda w, x: all(type(each) is nn.Parameter for each in (w,)),
 }
+
+
+def on_a_gpu(x: Tensor) -> bool:
+    if x.device.type == "cpu":
+        return False
+    return all(type(each) is Tensor and each.is_cuda for each in (x,))
+
+
 TAKEN: dict[str, Callable[[Any, Any], bool]] = {
+    "not run": lambda w, x: on_a_gpu(x),
     "isinstance": lambda w, x: isinstance(x, Tensor) and isinstance(w, Parameter),
     "of another": lambda w, x: type(x.shape[0]) is int and type(w) is not int,
     "of both": lambda w, x: type(x) is type(x),
@@ -63,3 +72,30 @@ def test_what_a_trace_answers_as_torch_is_taken(name: str) -> None:
     step, loss = compiled(TAKEN[name], model)
     expected = loss(model, BATCH).detach()
     torch.testing.assert_close(step.train_step(BATCH), expected)
+
+
+class Looks(torch.optim.SGD):
+    """Looks for tensors of torch's own classes where the parameters are on a GPU, as optimizers do that choose kernels."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        for p in self.param_groups[0]["params"]:
+            p.sub_(p.grad, alpha=0.5 if on_a_gpu(p) else 0.1)
+
+
+def test_an_optimizers_comparison_that_has_not_run() -> None:
+    model, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    other.load_state_dict(model.state_dict())
+    step = compile_train_step(model, Looks(model.parameters()), example=BATCH, device="cpu")
+    step.train_step(BATCH)
+    F.mse_loss(other(BATCH["x"]), BATCH["t"]).backward()
+    Looks(other.parameters()).step()
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_debugger_sees_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody says then what has run."""
+    monkeypatch.setattr("sys.gettrace", lambda: "a debugger's")
+    with pytest.raises(TraceError, match="use isinstance"):
+        compiled(TAKEN["not run"], nn.Linear(3, 2))

@@ -133,7 +133,7 @@ def test_a_survey_traces_an_optimizer() -> None:
     model = mlp(8, 17, 8).double()
     batch = pair_of(regression())
     assert survey(model, loss_of, batch, optimizer=RIGHT["lion"](model.parameters())).supported
-    refused, reason = REFUSED["decides-by-data"]
+    refused, reason = REFUSED["counts-by-data"]
     found = survey(model, loss_of, batch, optimizer=refused(model.parameters()))
     ((finding, _),) = found.findings.items()
     assert finding.what == "optimizer" and reason in finding.reason

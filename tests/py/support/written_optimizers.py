@@ -264,13 +264,13 @@ class SAM(Written):
         assert closure is not None, "SAM needs a closure"
 
 
-class DecidesByData(Written):
-    """Decides by a gradient."""
+class CountsByData(Written):
+    """Counts with a gradient."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
         for p, grad, _, group in self.entries():
-            if grad.norm() > 5:
+            for _ in range(int(grad.norm())):
                 p.add_(grad, alpha=-group["lr"])
 
 
@@ -365,7 +365,7 @@ class Idle(Written):
 
 REFUSED: dict[str, tuple[Config, str]] = {
     "sam": (lambda ps: SAM(ps, lr=0.1), "SAM needs a closure"),
-    "decides-by-data": (lambda ps: DecidesByData(ps, lr=0.1), "changes from step to step"),
+    "counts-by-data": (lambda ps: CountsByData(ps, lr=0.1), "changes from step to step"),
     "first-is-different": (lambda ps: FirstIsDifferent(ps, lr=0.1), "its first step does something else"),
     "counts-in-self": (lambda ps: CountsInSelf(ps, lr=0.1), "changes self.count"),
     "noisy": (lambda ps: Noisy(ps, lr=0.1), "random numbers"),

@@ -78,7 +78,7 @@ An optimizer whose first step differs from the later ones, or begins a state wit
 These are refused: {refused_optimizers}. So is an optimizer that does one of the following:
 
 - it takes a closure
-- it decides by the value of a tensor
+- it decides by more than four values of tensors, or counts with one
 - it keeps its count in an attribute of its own
 - it keeps text, lists or objects
 - it draws random numbers

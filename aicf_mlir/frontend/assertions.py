@@ -36,8 +36,7 @@ def passed(
 
     `frame` is the running one, of the code that torch calls in place of `function` on `condition`.
     """
-    while frame is not None and frame.f_code.co_name in ("__torch_function__", "seen"):
-        frame = frame.f_back
+    frame = users(frame)
     is_asked = function == "__bool__" or (function == "item" and condition.dtype == torch.bool)
     if not is_asked or frame is None or condition.numel() != 1:
         return None
@@ -51,6 +50,26 @@ def passed(
     where = f"{Path(frame.f_code.co_filename).name}:{line}"
     source.call_at(location, ASSERT, wanted.reshape(()), f"`{text}` ({where})")
     return not raises
+
+
+def users(frame: FrameType | None) -> FrameType | None:
+    """Return the frame of the user's code, from one of a function that torch calls for it."""
+    while frame is not None and frame.f_code.co_name in ("__torch_function__", "seen"):
+        frame = frame.f_back
+    return frame
+
+
+def in_while(frame: FrameType) -> bool:
+    """True if the running instruction is in a `while` of its code: a loop that a condition ends, and no iterator."""
+    code = list(dis.get_instructions(frame.f_code))
+    heads = {each.offset: each.opname for each in code}
+    return any(
+        each.opcode in JUMPS
+        and "BACKWARD" in each.opname
+        and each.argval <= frame.f_lasti <= each.offset
+        and heads.get(each.argval) != "FOR_ITER"
+        for each in code
+    )
 
 
 def raising_side(frame: FrameType) -> tuple[bool, int] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import inspect
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -11,7 +13,7 @@ import torch
 from torch._ops import OpOverload
 
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.assertions import ASSERT
+from aicf_mlir.frontend.assertions import ASSERT, in_while, users
 from aicf_mlir.frontend.batched import is_batched
 from aicf_mlir.frontend.reads import Replaced, while_tracing
 from aicf_mlir.frontend.selected import Knows, Masks, Selected, places, select, tensors_in
@@ -25,6 +27,8 @@ Tensor = torch.Tensor
 
 SELECTS = frozenset(("__getitem__", "masked_select", "where", "nonzero", "argwhere"))
 """Functions, by name, whose result may be a selection."""
+MOST_ROUNDS = 50
+"""Of a `while` that ends where a mask selects nothing: a trace would go on for ever, since each mask selects something there."""
 
 
 class Selections:
@@ -35,6 +39,8 @@ class Selections:
         self._known = known
         self._decided: list[tuple[object, Exception]] = []
         """The masks by which a branch was decided, each with the error for one that selects nothing."""
+        self._rounds = Counter[object]()
+        """How often each place inside of a `while` has decided."""
 
     @contextmanager
     def decided(self) -> Generator[None]:
@@ -80,7 +86,7 @@ class Selections:
         branch. `refusal`: the error if nothing is selected by that mask.
         """
         known = self.masks.full(condition)
-        if name != "__bool__" or known is None:
+        if name != "__bool__" or known is None or self._is_endless():
             return None
         full, key = known
         if key is not None:
@@ -89,6 +95,18 @@ class Selections:
         text = f"{quoted(location).strip(' ()') or 'a branch'} on the number of elements under a mask takes its other side"
         source.call_at(location, ASSERT, holds if full else holds.logical_not(), text)
         return bool(full)
+
+    def _is_endless(self) -> bool:
+        """True where a `while` of the user's code has decided too often."""
+        frame = inspect.currentframe()
+        while frame is not None and frame.f_code.co_name in ("_is_endless", "side"):
+            frame = frame.f_back
+        frame = users(frame)
+        if frame is None or not in_while(frame):
+            return False
+        place = frame.f_code, frame.f_lasti
+        self._rounds[place] += 1
+        return self._rounds[place] > MOST_ROUNDS
 
 
 @contextmanager

@@ -171,7 +171,26 @@ WORKS: dict[str, Loss] = {
 }
 """Of each the value and the gradient are torch's."""
 
+
+def grown(p: Tensor, b: Batch) -> Tensor:
+    """Grows a region until nothing changes, as edges are followed: each mask of a trace selects something."""
+    now, before = (p > 0.3).double(), torch.zeros_like(p)
+    while (now != before).any():
+        before, now = now, F.max_pool1d(now, 3, 1, 1)
+    return (p * now).sum()
+
+
+def removed(p: Tensor, b: Batch) -> Tensor:
+    left = p.detach() > 0
+    while left.any():
+        p = torch.where(left, p - 1, p)
+        left = p[left].sum() > left
+    return p.sum()
+
+
 REFUSED: dict[str, tuple[Loss, str]] = {
+    "until nothing changes": (grown, "branches on the value"),
+    "until nothing is selected": (removed, "branches on the value"),
     "padded with rows": (lambda p, b: F.pad(p[b["r"]], (0, 0, 1, 0)).sum(), "each padded"),
     "two masks": (lambda p, b: (p[b["m"]] - p[~b["m"]]).sum(), "one mask"),
     "a tensor of all rows": (lambda p, b: (p[b["m"]] - b["t"]).sum(), "selected too"),

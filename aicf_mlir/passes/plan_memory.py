@@ -16,7 +16,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.passes import ModulePass
 
-from aicf_mlir.analysis.placement import Meets, TemporaryBlock, aligned, place_blocks
+from aicf_mlir.analysis.placement import Conflicts, TemporaryBlock, aligned, conflicts, place_blocks
 from aicf_mlir.dialects.plan import ArenaOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.liveness import live_ranges
@@ -41,15 +41,16 @@ def place_temporaries(
     program: ProgramOp, blocks: Sequence[TemporaryBlock], others: int, more: float, small: int
 ) -> tuple[dict[str, int], int]:
     """The offsets of the temporaries, and the bytes that they take; `others` are the bytes of everything else."""
+    one_after_other = conflicts(blocks)
     if not any(launch.branch_number for launch in program.launches):
-        return place_blocks(blocks)
-    needed = one_branch = others + place_blocks(blocks, improve=False)[1]
+        return place_blocks(blocks, one_after_other)
+    needed = one_branch = others + place_blocks(blocks, one_after_other, improve=False)[1]
     most = max(more * one_branch, one_branch + small)
-    best: tuple[int, Meets] | None = None
-    for meets in ways_to_share(program):
-        needed = others + place_blocks(blocks, meets, improve=False)[1]
+    best: tuple[int, Conflicts] | None = None
+    for apart in ways_to_share(program, blocks):
+        needed = others + place_blocks(blocks, apart, improve=False)[1]
         if needed <= most and (best is None or needed <= best[0] - MUCH):
-            best = needed, meets
+            best = needed, apart
         if needed <= one_branch + MUCH:
             break
     if best is not None:
@@ -59,7 +60,7 @@ def place_temporaries(
         f"branches wait for memory: to run beside each other they need {needed} bytes, and the limit is {most:.0f};"
         f" one behind the other {one_branch} do",
     )
-    return place_blocks(blocks)
+    return place_blocks(blocks, one_after_other)
 
 
 def place_persistent(slots: Sequence[SlotOp]) -> tuple[dict[str, int], int]:

@@ -8,7 +8,7 @@ reads, which dW reads too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -60,6 +60,11 @@ def give_memory(program: ProgramOp, some: Collection[Overwrite]) -> None:
     """Replace the temporaries that `some` overwrite by slots of their own, for everything that comes after."""
     wanted = {(each.owner, each.launch) for each in some}
     slots = program.slots
+    families: dict[str, list[SlotOp]] = defaultdict(list)
+    """The slots of the memory of each owner, itself first."""
+    for slot in sorted(slots.values(), key=lambda slot: slot.alias is not None):
+        families[slot.root].append(slot)
+    last = [*slots.values()][-1:]
     taken = slots.keys() | {launch.symbol for launch in program.launches}
     current: dict[str, dict[str, str]] = {}
     """The current names of each owner's slots."""
@@ -72,29 +77,30 @@ def give_memory(program: ProgramOp, some: Collection[Overwrite]) -> None:
         launch.inputs = references(renamed(launch.reads))
         for root in dict.fromkeys(slots[name].root for name in written):
             if (root, index) in wanted:
-                current[root] = dict(_new_slots(program, slots, root, taken))
-                taken |= set(current[root].values())
+                made = _new_slots(families[root], taken)
+                program.body.block.insert_ops_after(made, last[-1])
+                last = made
+                current[root] = {
+                    old.symbol: new.symbol for old, new in zip(families[root], made, strict=True)
+                }
+                taken |= {slot.symbol for slot in made}
         launch.outputs = references(renamed(written))
     _drop_unused(program)
 
 
-def _new_slots(
-    program: ProgramOp, slots: dict[str, SlotOp], root: str, taken: Collection[str]
-) -> Iterator[tuple[str, str]]:
-    """Add a slot like `root`, and aliases of it like the aliases of `root`; yield the old name and the new one of each."""
+def _new_slots(family: Sequence[SlotOp], taken: Collection[str]) -> list[SlotOp]:
+    """Slots like those of an owner and its aliases, under names that are not taken."""
     number = 1
-    family = [slots[root], *(slot for slot in slots.values() if slot.alias is not None and slot.root == root)]
     while any(f"{slot.symbol}.{number}" in taken for slot in family):
         number += 1
-    last = list(program.slots.values())[-1]
+    made: list[SlotOp] = []
     for slot in family:
         new = slot.clone()
         new.sym_name = type(new.sym_name)(f"{slot.symbol}.{number}")
         if slot.alias is not None:
-            new.alias = references([f"{root}.{number}"]).data[0]
-        program.body.block.insert_op_after(new, last)
-        last = new
-        yield slot.symbol, new.symbol
+            new.alias = references([f"{slot.root}.{number}"]).data[0]
+        made.append(new)
+    return made
 
 
 def _drop_unused(program: ProgramOp) -> None:

@@ -134,7 +134,7 @@ def test_what_is_expected_to_be_complete_delays_nothing(
     name: str | int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second way to share, of models and of random functions."""
-    monkeypatch.setattr(plan_memory, "ways_to_share", lambda program: list(ways_to_share(program))[1:])
+    monkeypatch.setattr(plan_memory, "ways_to_share", lambda *given: list(ways_to_share(*given))[1:])
     is_random, passes = isinstance(name, int), f"{UNFUSED},multi-stream"
     before = random_plan(name, 40, passes=passes) if is_random else plan(name, stage="buffers")
     shared = make_plan(module_of(before), "plan-memory{more=100.0}")

@@ -47,6 +47,10 @@ STEPS: WeakKeyDictionary[dist.ProcessGroup, int] = WeakKeyDictionary()
 """How many steps have been compiled for each group: one that several threads use must not take one step for another."""
 
 
+class LostRankError(RankError):
+    """An exchange has failed: another rank left, or did not come in time. A call of all ranks names its step in addition."""
+
+
 class ProcessRanks:
     """A process group, as this process sees it.
 
@@ -146,13 +150,13 @@ class ProcessRanks:
 
     def _done(self, collective: Callable[[], object]) -> None:
         if self.lost:
-            raise RankError(self.lost)
+            raise LostRankError(self.lost)
         try:
             collective()
         except Exception as error:
             reason = str(error).strip().splitlines()
             self._lost = self._lost_as(reason[0] if reason else type(error).__name__)
-            raise RankError(self._lost) from error
+            raise LostRankError(self._lost) from error
 
     def told(self, mine: Mapping[str, str]) -> list[dict[str, str]]:
         """Return what each rank tells. Texts are cut where all together are too long."""
@@ -211,6 +215,8 @@ class Together:
                 self.is_reached = True
                 with suppress(RankError):  # its own error tells more
                     self._votes("", f"{type(error).__name__}: {error}")
+            if isinstance(error, LostRankError):
+                raise RankError(f"{self.name}: {error}. {self.so}") from error
 
     def reached(self, detail: str = "", news: str = "") -> None:
         """Go on once every rank is here, with the same `detail`. Raises RankError where one is not."""
@@ -219,7 +225,7 @@ class Together:
         self.is_reached = True
         try:
             votes = self._votes(detail, "it was interrupted" if self.waiting else "", news)
-        except RankError as lost:
+        except LostRankError as lost:
             raise RankError(f"{self.name}: {lost}. {self.so}") from lost
         for rank, vote in enumerate(votes):
             if vote["error"]:

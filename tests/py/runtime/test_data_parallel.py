@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import Ended, run_ranks_of
+from ranks import run_ranks_of
 from torch import nn
 
 from aicf_mlir import BindError, compile_train_step
@@ -98,73 +98,6 @@ def test_each_rank_has_a_certificate(tmp_path: Path) -> None:
         for name, found in rank.items():
             assert found["same"] and found["told"] == "nothing", (name, found)
             assert found["digest"] == ranks[0][name]["digest"], name
-
-
-def test_a_fault_on_one_rank_changes_nothing_on_any(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    """Each fault once, and in a campaign a hundred times."""
-    ranks = found_by("faults_often" if pytestconfig.getoption("campaign") else "faults", 3, tmp_path)
-    assert [rank["odd"] for rank in ranks] == [[]] * 3
-    wanted: dict[str, dict[int | None, str]] = {
-        "label": {None: "OutOfRangeError: step: rank 1: "},
-        "nan": {None: "NonFiniteError: step: rank "},
-        "shape": {
-            0: "BindError: step: no shape group",
-            None: "RankError: step: rank 0 cannot go on: BindError: step: no",
-        },
-        "other plan": {None: "RankError: step: the ranks differ: rank 0 has plan "},
-        "guard": {1: "GuardError: ", None: "RankError: step: rank 1 cannot go on: GuardError: "},
-        "replay of a bad label": {None: "OutOfRangeError: step: rank 1: "},
-        "another call": {
-            None: "RankError: step: the ranks differ: rank 0 calls replay(2), rank 1 calls replay(3)"
-        },
-        "interrupt of all": dict.fromkeys((0, 1, 2, None), "InterruptedError: before the step"),
-        "interrupt and shape": {0: "InterruptedError: before the step", None: "BindError: "},
-        "long": {1: "BindError: ", None: "RankError: step: "},
-        "rate": {None: "RankError: step: the ranks differ: rank 0 has plan "},
-        "restore": {None: "RankError: step: the ranks differ: rank 0 calls train_step, rank 1 calls restore"},
-        "recompile": {
-            None: "RankError: step: the ranks differ: rank 0 calls train_step, rank 1 calls train_step, rank 2 calls"
-        },
-    }
-    for name, texts in wanted.items():
-        for rank, found in enumerate(ranks):
-            told = found[name]["told"]
-            assert told.startswith(texts.get(rank, texts[None])), (name, rank, told)
-            assert "OutOfRange" not in texts[None] or "Target 99 is out of bounds" in told
-            assert SKIPPED in told or NOTHING in told or rank in texts or "BindError" in texts[None], (
-                name,
-                rank,
-                told,
-            )
-            assert found[name]["same"], (name, rank)
-    for name, case in ranks[0].items():
-        if isinstance(case, dict):  # afterwards all go on, with the same parameters
-            assert {found[name]["again"] for found in ranks} == {"nothing"}, name
-            assert {found[name]["digest"] for found in ranks} == {case["digest"]}, name
-    assert [found["interrupt"]["told"] for found in ranks] == [
-        "nothing",
-        "InterruptedError: after the step",
-        "nothing",
-    ]
-    assert all("the ranks differ" in found["other model"] for found in ranks)
-    assert ranks[1]["option"].startswith("BindError: clip_grad_norm")
-    assert "rank 1 cannot go on: BindError: clip_grad_norm" in ranks[0]["option"]
-    assert ranks[0]["refused loss"].startswith("TraceError")
-    for found in ranks[1:]:
-        assert "RankError: step: rank 0 cannot go on: TraceError" in found["refused loss"]
-
-
-@pytest.mark.parametrize("number", range(100))
-def test_a_rank_that_is_killed_ends_the_others_after_whole_steps(tmp_path: Path, number: int) -> None:
-    ended: list[Ended] = run_ranks_of("killed", 3, tmp_path)
-    assert ended[1].status == -9
-    first, last = ended[0].found, ended[2].found
-    for found in (first, last):
-        assert found["told"].startswith("RankError: step: rank "), found
-        assert "has lost another rank" in found["told"]
-        assert found["afterwards"].startswith("RankError: step: rank ")
-    assert first["steps"] == last["steps"]
-    assert first["digest"] == last["digest"]
 
 
 def test_a_size_that_one_rank_has_alone_ends_nothing(tmp_path: Path) -> None:

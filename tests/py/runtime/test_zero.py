@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import run_ranks_of
 from test_data_parallel import found_by
 from torch import nn
 
@@ -84,17 +83,6 @@ def test_a_fault_changes_neither_parameters_nor_state(tmp_path: Path, zero: int)
             in found["traced"]
         )
         assert found["digest"] == ranks[0]["digest"]
-
-
-@pytest.mark.parametrize("zero", [1, 2])
-def test_a_rank_that_is_killed_ends_the_others_after_whole_steps(tmp_path: Path, zero: int) -> None:
-    ended = run_ranks_of(f"killed_divided_{zero}", 3, tmp_path)
-    first, last = ended[0].found, ended[2].found
-    assert ended[1].status == -9
-    for found in (first, last):
-        assert "has lost another rank" in found["told"]
-        assert found["counted"] == [float(found["steps"])]
-    assert (first["steps"], first["digest"]) == (last["steps"], last["digest"])
 
 
 def test_a_division_needs_processes_and_a_number() -> None:

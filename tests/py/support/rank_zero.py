@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from rank_programs import adam, batch, digest, furthest, killed, loss_of, plain, told_by
+from rank_programs import adam, batch, digest, furthest, loss_of, plain, told_by
 from torch import nn
 
 from aicf_mlir import ClipGradNorm, LossScale, compile_train_step
@@ -215,11 +215,6 @@ def divided_faults(rank: int, count: int, zero: int) -> dict[str, Any]:
     return found
 
 
-def killed_divided(rank: int, count: int, zero: int) -> dict[str, Any]:
-    """One rank ends while all replay."""
-    return killed(rank, count, zero=zero)
-
-
 def divided_again(rank: int, count: int, zero: int) -> dict[str, Any]:
     """Batches of other sizes and a recompiled step, next to a step that is not divided."""
     bits = list[str]()
@@ -265,7 +260,7 @@ def divided_and_locked(rank: int, count: int, zero: int) -> dict[str, Any]:
 
 PROGRAMS = {
     f"{program.__name__}_{zero}": partial(program, zero=zero)
-    for program in (divided_files, divided_faults, killed_divided, divided_again, divided_and_locked)
+    for program in (divided_files, divided_faults, divided_again, divided_and_locked)
     for zero in STAGES[1:]
 }
 """Those that are run for each stage of ZeRO."""

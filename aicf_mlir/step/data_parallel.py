@@ -17,7 +17,7 @@ from aicf_mlir.dialects.optimizer_groups import ParamGroup
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.collective_rules import COLLECTIVE
 from aicf_mlir.errors import DataError, RankError, StateError
-from aicf_mlir.frontend.model import ddp_of, unwrapped
+from aicf_mlir.frontend.model import unwrapped
 from aicf_mlir.frontend.reads import named_modules
 from aicf_mlir.ir.roles import KEPT_ROLES
 from aicf_mlir.ir.signature import steps
@@ -32,7 +32,7 @@ from aicf_mlir.runtime.snapshot import Snapshot
 from aicf_mlir.stages import Snapshots
 from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.step.examined_step import SKIPPED
-from aicf_mlir.step.options.mesh import DataParallel
+from aicf_mlir.step.options.mesh import DataParallel, unfollowed
 from aicf_mlir.step.options.metrics import GatheredMetrics
 from aicf_mlir.step.options.seed import Randomness
 from aicf_mlir.step.request import Request
@@ -179,11 +179,8 @@ class DataParallelStep(CompiledTrainStep):
             )
         try:
             with Together(self._ranks, self.name, what) as self._together:
-                ddp = ddp_of(self._request.model)
-                if ddp is not None and not ddp.require_backward_grad_sync:
-                    raise StateError(
-                        f"{self.name}: inside of no_sync(), which a step does not follow; use accumulate="
-                    )
+                if why := unfollowed(self._request.model):
+                    raise StateError(f"{self.name}: {why}")
                 return call()
         except (DataError, StateError) as error:
             if isinstance(error, RankError) or not self._ranks.lost:

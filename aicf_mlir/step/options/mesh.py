@@ -57,7 +57,8 @@ class DataParallel(Effect):
         """Raise BindError for an optimizer that is divided already, and for a plan of a file where each rank has its own."""
         if any(type(each).__name__ == "ZeroRedundancyOptimizer" for each in request.optimizers):
             raise BindError(
-                "the optimizer is a ZeroRedundancyOptimizer; pass the optimizer that it wraps, with zero=1"
+                "the optimizer is a ZeroRedundancyOptimizer, which updates the parameters of one process; pass one of the class"
+                " that it wraps with all parameters, and zero=1"
             )
         if self.zero and request.given["plan"] is not None:
             raise BindError(
@@ -102,15 +103,17 @@ class DataParallel(Effect):
 
 def mesh_of(model: object, mesh: Any) -> Any:
     """Return the mesh that is given, or that DistributedDataParallel brings along. Raises BindError for one of another
-    group, and for what such a wrapper has that a step does not follow.
+    group, for what such a wrapper has that a step does not follow, and for a model whose parameters are sharded.
     """
+    refuse_sharded(model)
     if (ddp := ddp_of(model)) is None:
         return mesh
+    hook = ddp._get_ddp_logging_data().get("comm_hook")
     given = {
         "mixed_precision": ddp.mixed_precision is not None,
-        "a communication hook": bool(ddp._comm_hooks),
         "parameters to ignore": bool(ddp.parameters_to_ignore),
         "broadcast_buffers=False": not ddp.broadcast_buffers,
+        f"the communication hook {hook}": bool(hook) or bool(ddp._comm_hooks),
     }
     for what, is_there in given.items():
         if is_there:
@@ -120,6 +123,34 @@ def mesh_of(model: object, mesh: Any) -> Any:
     if mesh is not None and group_of(mesh) is not ddp.process_group:
         raise BindError("mesh: the DistributedDataParallel has another process group; leave mesh= out")
     return ddp.process_group
+
+
+def unfollowed(model: object) -> str:
+    """Return what a DistributedDataParallel has now that a step does not follow; nothing for any other model."""
+    if (ddp := ddp_of(model)) is None:
+        return ""
+    if not ddp.require_backward_grad_sync:
+        return "inside of no_sync(), which a step does not follow; use accumulate="
+    if ddp._join_config.enable:
+        return (
+            "the DistributedDataParallel has been in join(), which a step does not follow;"
+            " give each process as many batches"
+        )
+    if ddp._comm_hooks:
+        return "the DistributedDataParallel has a communication hook now, which a step does not follow"
+    return ""
+
+
+def refuse_sharded(model: object) -> None:
+    """Raise BindError for a model of which each process has a part of every parameter."""
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    kinds = {kind.__name__ for module in modules for kind in type(module).__mro__}
+    for kind, function in (("FSDPModule", "fully_shard"), ("FullyShardedDataParallel",) * 2):
+        if kind in kinds:
+            raise BindError(
+                f"the model is sharded by {function}, whose collectives a step does not follow; pass the model without it, with"
+                " mesh= and zero=2, which divides gradients and the optimizer's state among the processes"
+            )
 
 
 def group_of(mesh: Any) -> dist.ProcessGroup:

@@ -81,8 +81,10 @@ def _ended(
 
 if __name__ == "__main__":
     import rank_certificates
+    import rank_faults
     import rank_norms
     import rank_programs
+    import rank_wrapped
     import rank_zero
     import torch
     import torch.distributed as dist
@@ -91,8 +93,10 @@ if __name__ == "__main__":
         **vars(rank_programs),
         **vars(rank_certificates),
         **vars(rank_norms),
+        **vars(rank_wrapped),
         **vars(rank_zero),
         **rank_zero.PROGRAMS,
+        **rank_faults.PROGRAMS,
     }
     torch.set_num_threads(1)
     for line in sys.stdin:

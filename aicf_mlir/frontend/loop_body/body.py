@@ -39,6 +39,7 @@ class LoopBody:
         self.optimizers = found.optimizers
         self.schedulers = found.schedulers
         self.scalers = found.scalers
+        self.wrappers = found.wrappers
         self.left: dict[torch.Tensor, bool] = dict.fromkeys(self.model.parameters(), True)
         """True for each parameter if a call may find a gradient that another has left."""
         self.state = PythonState()
@@ -69,7 +70,7 @@ class LoopRun:
     def __init__(self, body: LoopBody):
         self._body = body
         self.recorder = GradientRecorder(body.left, body.state.book)
-        self._drivers = Drivers(body.optimizers, body.schedulers, body.scalers, self.recorder)
+        self._drivers = Drivers(body.optimizers, body.schedulers, body.scalers, self.recorder, body.wrappers)
         self._own = dict(body.model.named_parameters())
         states = {id(state) for state in body.states}
         scaled = [vars(scaler) for scaler in body.scalers.values()]
@@ -124,7 +125,7 @@ class LoopRun:
         self.recorder.body_code = self.__code__
         with self._drivers.traced():
             result = self._body.call(batch)
-        left = self._body.state.requests()
+        left = self.recorder.with_shared_memory(self._body.state.requests())
         where = of_function(self._body.function)
         self.recorder.end(where)
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.library import is_librarys
 from aicf_mlir.frontend.loop_body.averaged import written_with_tensors
+from aicf_mlir.frontend.loop_body.found import innermost
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
 from aicf_mlir.frontend.loop_body.numbers import Number
 from aicf_mlir.frontend.loop_body.python_state import Request
@@ -23,6 +25,7 @@ from aicf_mlir.frontend.loop_body.scalers import Scaling
 from aicf_mlir.frontend.loop_body.shown import replaced
 from aicf_mlir.frontend.source import quoted, trace_error
 
+STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 ALIVE = "it is alive in the compiled step: leave it to opt.step(), or return it"
 
 
@@ -99,11 +102,13 @@ class Drivers:
         schedulers: Mapping[str, LRScheduler],
         scalers: Mapping[str, torch.amp.GradScaler],
         recorder: GradientRecorder,
+        wrappers: Sequence[torch.optim.Optimizer] = (),
     ):
         self._optimizers = optimizers
         self._schedulers = schedulers
         self._scalers = scalers
         self._recorder = recorder
+        self._wrappers = wrappers
         self.opening: list[Request] = []
         """The numbers that are set in param groups before each step."""
         self._asked: list[torch.optim.Optimizer] = []
@@ -119,6 +124,7 @@ class Drivers:
         """Limit optimizers and schedulers to the verbs inside."""
         self.calls, self.opening, self._asked, self._stepped, self._changed = [], [], [], [], []
         drivers = (*self._optimizers.values(), *self._schedulers.values(), *self._scalers.values())
+        drivers += tuple(self._wrappers)
         kinds = [(driver, driver.__class__) for driver in drivers]
         scalings = [
             (name, scaler, Scaling(name, scaler, _params_of)) for name, scaler in self._scalers.items()
@@ -139,6 +145,8 @@ class Drivers:
                         "optimizer": scheduler.optimizer,
                     },
                 )
+            for wrapper in self._wrappers:
+                _without_hooks(wrapper)
             for name, scaler, scaling in scalings:
                 _limit(name, scaler, scaling.verbs)
             with written_with_tensors(), replaced(self._recorder.book, self.calls):
@@ -218,7 +226,13 @@ class Drivers:
 
         def get_last_lr() -> list[Number]:
             return [
-                self.number(scheduler.optimizer, "computes with get_last_lr()", _last_rate, scheduler, place)
+                self.number(
+                    innermost(scheduler.optimizer),
+                    "computes with get_last_lr()",
+                    _last_rate,
+                    scheduler,
+                    place,
+                )
                 for place in range(count)
             ]
 
@@ -226,11 +240,11 @@ class Drivers:
 
     def _scheduler_step(self, name: str, scheduler: LRScheduler) -> Callable[..., None]:
         def step(*args: Any, **kwargs: Any) -> None:
-            if scheduler.optimizer in self._asked:
+            if innermost(scheduler.optimizer) in self._asked:
                 raise _refused(
                     f"calls {name}.step() behind a read of a rate that it changes", "read the rate last"
                 )
-            self._changed.append(scheduler.optimizer)
+            self._changed.append(innermost(scheduler.optimizer))
             self.calls.append((scheduler, "step", args, kwargs))
 
         return step
@@ -263,6 +277,20 @@ def _limit(name: str, driver: Any, verbs: Mapping[str, Any]) -> None:
     own = {"__getattribute__": looked_up, "__setattr__": assigned, "__module__": __name__}
     limited = type.__new__(type(kind), kind.__name__, (kind,), own)
     object.__setattr__(driver, "__class__", limited)
+
+
+def _without_hooks(wrapper: Any) -> None:
+    """Let a wrapper's step be its own code alone, by a class of its own. Torch's global hooks around a step are ours."""
+    kind: Any = wrapper.__class__
+    if any(wrapper.__dict__.get(hooks) for hooks in STEP_HOOKS):
+        return
+    plain = partial(inspect.unwrap(kind.step), wrapper)
+
+    def looked_up(self: Any, attribute: str) -> Any:
+        return plain if attribute == "step" else kind.__getattribute__(self, attribute)
+
+    own = {"__getattribute__": looked_up, "__module__": __name__}
+    object.__setattr__(wrapper, "__class__", type.__new__(type(kind), kind.__name__, (kind,), own))
 
 
 def _unknown(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -28,6 +28,8 @@ class Found:
     schedulers: dict[str, LRScheduler]
     scalers: dict[str, torch.amp.GradScaler]
     """The scalers that are enabled."""
+    wrappers: list[torch.optim.Optimizer]
+    """The optimizers that hold others, which do the steps."""
 
 
 UNFIT = re.compile(r"[^\w]+")
@@ -42,10 +44,19 @@ def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) 
     walk = Behind(function, "body")
     where = of_function(function)
     optimizers = {name: o for name, o in walk.drivers.items() if isinstance(o, torch.optim.Optimizer)}
+    wrappers: list[torch.optim.Optimizer] = []
+    for name, wrapper in list(optimizers.items()):
+        if inner := wrapped_by(wrapper):
+            del optimizers[name]
+            wrappers.append(wrapper)
+            begin_states(wrapper)
+            optimizers.update(
+                {f"{name}.{key}": o for key, o in inner.items() if o not in optimizers.values()}
+            )
     schedulers = {name: s for name, s in walk.drivers.items() if isinstance(s, LRScheduler)}
     scalers = scalers_of(walk.drivers)
     for scheduler in schedulers.values():
-        if not any(scheduler.optimizer is known for known in optimizers.values()):
+        if not any(innermost(scheduler.optimizer) is known for known in optimizers.values()):
             optimizers[free_name("optimizer", optimizers)] = scheduler.optimizer
     trained = {id(p): p for o in optimizers.values() for group in o.param_groups for p in group["params"]}
     wanted = {id(tensor): tensor for tensor in states} | trained
@@ -64,7 +75,28 @@ def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) 
     for key, tensor in wanted.items():
         if key not in own:
             loose.setdefault(names.get(key, "tensor"), []).append(tensor)
-    return Found(_model_of(walk.modules, loose, where), optimizers, schedulers, scalers)
+    return Found(_model_of(walk.modules, loose, where), optimizers, schedulers, scalers, wrappers)
+
+
+def wrapped_by(optimizer: torch.optim.Optimizer) -> dict[str, torch.optim.Optimizer]:
+    """Return the optimizers that one holds in its attributes. It is code of the body then, as SAM is: they do the steps."""
+    return {key: value for key, value in vars(optimizer).items() if isinstance(value, torch.optim.Optimizer)}
+
+
+def innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Return the optimizer that has the param groups of this one: that which it wraps, or itself."""
+    own = [*map(id, optimizer.param_groups)]
+    for inner in wrapped_by(optimizer).values():
+        if [*map(id, inner.param_groups)] == own:
+            return inner
+    return optimizer
+
+
+def begin_states(optimizer: torch.optim.Optimizer) -> None:
+    """Make the empty states that `optimizer.state[p]` makes in the first step: a body adds entries to what is there."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            optimizer.state[parameter]
 
 
 def scalers_of(drivers: Mapping[str, Any]) -> dict[str, torch.amp.GradScaler]:

@@ -8,6 +8,7 @@ from types import CodeType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map  # pyright: ignore[reportUnknownVariableType]
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
@@ -109,6 +110,10 @@ class GradientRecorder(Recorder):
             self._replaced.expect_apart(self._replaced.tensors, where)
         found = zip(self.parameters, self._requires, strict=True)
         self.frozen = {own: now.requires_grad for own, (now, was) in found if now.requires_grad != was}
+
+    def with_shared_memory(self, value: Any) -> Any:
+        """Return what Python keeps after the step, with the tensors that have got the memory of the kept ones."""
+        return tree_map(self._replaced.instead, value) if self._replaced.tensors else value
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tracer's tensor that replaces the user's."""

@@ -47,6 +47,10 @@ class ReplacedData:
         """Note that `tensor` has got the memory of `value`, by a copy."""
         self._pairs.append((tensor, value, tensor._version, value._version))
 
+    def instead(self, value: object) -> object:
+        """Return for a tensor the one that has got its memory: where Python keeps it, it has the later values of that one."""
+        return next((tensor for tensor, given, *_ in self._pairs if given is value), value)
+
     def expect_apart(self, used: Iterable[torch.Tensor], location: SourceLocation | None) -> None:
         """Raise TraceError if one of these tensors would differ with shared memory instead of copies."""
         if not self._pairs:

@@ -281,13 +281,15 @@ def _limit(name: str, driver: Any, verbs: Mapping[str, Any]) -> None:
 
 def _without_hooks(wrapper: Any) -> None:
     """Let a wrapper's step be its own code alone, by a class of its own. Torch's global hooks around a step are ours."""
-    kind: Any = wrapper.__class__
+    kind: type[Any] = wrapper.__class__
+    step: Any = kind.step
+    lookup: Any = kind.__getattribute__
     if any(wrapper.__dict__.get(hooks) for hooks in STEP_HOOKS):
         return
-    plain = partial(inspect.unwrap(kind.step), wrapper)
+    plain = partial(inspect.unwrap(step), wrapper)
 
     def looked_up(self: Any, attribute: str) -> Any:
-        return plain if attribute == "step" else kind.__getattribute__(self, attribute)
+        return plain if attribute == "step" else lookup(self, attribute)
 
     own = {"__getattribute__": looked_up, "__module__": __name__}
     object.__setattr__(wrapper, "__class__", type.__new__(type(kind), kind.__name__, (kind,), own))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -28,7 +28,8 @@ class GatherUpdatesPass(ModulePass):
     """Gather the parameters that divide-updates or divide-gradients has left to other ranks, and let the ranks vote afterwards.
 
     The parameters of a rank of one type are joined, and filled up to as many numbers as the rank with the most has. New values
-    wait in temporaries for the vote, and are then copied to their places: a rank that dies in between has updated nothing.
+    wait in the gathered memory for the vote, and are then copied to their places, those of this rank too: it has them once, and
+    a rank that dies in between has updated nothing.
 
     Options:
       group: the name of the group
@@ -61,7 +62,7 @@ class GatherUpdatesPass(ModulePass):
         new = {
             label.name: value
             for value, label in zip(return_op(function).operands, result_labels(function), strict=True)
-            if label.role == "update" and label.target_role in ("", "param")
+            if is_new_param(label)
         }
         old = params_of(function)
         emitter = Emitter(InsertPoint.before(return_op(function)), function.location)
@@ -77,8 +78,7 @@ class GatherUpdatesPass(ModulePass):
             joined = flat[0] if len(flat) == 1 else emitter.emit(nn.ConcatOp(flat, 0))
             joined.name_hint = "part"
             whole = all_gather(emitter, joined, self.group, self.ranks)
-            others = [[name for name in part if name not in new] for part in same]
-            found.append(Gathered(whole, same, sizes, {name for part in others for name in part}))
+            found.append(Gathered(whole, same, sizes))
         return found
 
 
@@ -91,20 +91,21 @@ class Gathered:
     """Of each rank."""
     sizes: Sequence[Sequence[int]]
     """The elements of each parameter."""
-    others: Set[str]
-    """Those that other ranks have updated."""
 
 
 def take(function: func.FuncOp, gathered: Sequence[Gathered]) -> None:
-    """Let a function update the parameters of other ranks; after the vote they are copied to their places at once."""
+    """Let the gathered parameters be the new ones, also of this rank: after the vote they are copied to their places at once."""
     old, end = params_of(function), return_op(function)
-    results = list(zip(end.operands, result_labels(function), strict=True))
+    taken = {name for each in gathered for part in each.names for name in part}
+    results = [
+        (value, label)
+        for value, label in zip(end.operands, result_labels(function), strict=True)
+        if not (is_new_param(label) and label.name in taken)
+    ]
     emitter = Emitter(InsertPoint.before(end), function.location)
     for each in gathered:
         most = shape_of(each.whole)[1]
         for part, sizes, row in zip(each.names, each.sizes, rows_of(emitter, each.whole), strict=True):
-            if not each.others & set(part):
-                continue
             counts = [*sizes, most - sum(sizes)] if most > sum(sizes) else sizes
             pieces = [row] if len(counts) == 1 else emitter.builder.insert(nn.SplitOp(row, 0, counts)).results
             for name, piece in zip(part, pieces, strict=False):
@@ -112,6 +113,11 @@ def take(function: func.FuncOp, gathered: Sequence[Gathered]) -> None:
                 value = emitter.emit(nn.ReshapeOp(piece, shape_of(old[name])), hint)
                 results.append((value, Label("update", name)))
     set_results(function, results)
+
+
+def is_new_param(label: Label) -> bool:
+    """True for the new value of a parameter, or of a buffer that no parameter is called as."""
+    return label.role == "update" and label.target_role in ("", "param")
 
 
 def params_of(function: func.FuncOp) -> Mapping[str, SSAValue]:

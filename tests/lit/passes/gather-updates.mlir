@@ -1,5 +1,5 @@
 // A rank joins its new parameters, filled up to as many numbers as the rank with the most has. The vote comes after the gather, and
-// what other ranks have updated is taken from it after the vote.
+// all parameters are taken from it after the vote.
 // RUN: aicf-opt %s --gather-updates=ranks=2 --split-input-file --verify-diagnostics | filecheck %s
 
 // CHECK-LABEL: func.func @step
@@ -15,11 +15,13 @@
 // CHECK:         %status.of_ranks = nn.all_gather %failed, %part.of_ranks_1
 // CHECK-NEXT:    : (tensor<3xi64>, tensor<2x5xf16>)
 // CHECK-NEXT:    %voted = nn.check_ranks
-// CHECK:         nn.split {{.*}} {dim = 0, sizes = array<i64: 3, 1>}
+// CHECK:         nn.split {{.*}} {dim = 0, sizes = array<i64: 2, 2>}
+// CHECK-NEXT:    %w.gathered = nn.reshape
+// CHECK-NEXT:    nn.split {{.*}} {dim = 0, sizes = array<i64: 3, 1>}
 // CHECK-NEXT:    %v.gathered = nn.reshape
 // CHECK-NEXT:    %u.gathered = nn.reshape
 // CHECK:         %h.gathered = nn.reshape
-// CHECK-NEXT:    func.return %w.next, %voted, %v.gathered, %u.gathered, %h.gathered
+// CHECK-NEXT:    func.return %voted, %w.gathered, %v.gathered, %u.gathered, %h.gathered
 func.func @step(
     %w: tensor<2x1xf32> {aicf.role = "param", aicf.name = "w"}, %v: tensor<3xf32> {aicf.role = "param", aicf.name = "v"},
     %u: tensor<f32> {aicf.role = "param", aicf.name = "u"}, %h: tensor<5xf16> {aicf.role = "param", aicf.name = "h"})

@@ -27,11 +27,12 @@
 // Nothing that outlives the step is written before the vote.
 // ZERO:     all_gather x(@bucket) -> y(@bucket.of_ranks)
 // ZERO-NOT: predicate not @failed
+// ZERO-NOT: next) -> y(@part
 // ZERO:     after(@bucket.of_ranks) -> y(@{{.*}}.of_ranks)
 // ZERO-NOT: predicate not @failed
 // ZERO:     all_gather x(@failed) after({{.*}}) -> y(@status.of_ranks)
 // ZERO:     check_ranks status(@failed) of_ranks(@status.of_ranks) -> status(@failed)
-// What other ranks have updated is read from the gathered memory, so nothing holds it twice.
+// New parameters are read from the gathered memory, so nothing holds them twice. The optimizer writes where the gather reads.
 // ZERO:     copy{{.*}} x(@view{{.*}}) -> y(@{{.*}}) predicate not @failed
 
 // No rank has the mean of all 3610 gradients.

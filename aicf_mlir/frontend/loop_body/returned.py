@@ -161,7 +161,10 @@ def is_pair(result: Any) -> bool:
 
 
 def members(value: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]] | None:
-    """Return the members of a container, and a function that makes one from other members; None for anything else."""
+    """Return the members of a container, and a function that makes one from other members; None for anything else.
+
+    The attributes of a distribution are members: policies of reinforcement learning keep their last one.
+    """
     if isinstance(value, Mapping):
         entries = cast("Mapping[Any, Any]", value)
         return [(str(key), each) for key, each in entries.items()], lambda made: dict(
@@ -174,6 +177,9 @@ def members(value: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], An
         names = [each.name for each in dataclasses.fields(value)]
         kind: type = type(value)
         return [(name, getattr(value, name)) for name in names], lambda made: _remade(kind, names, made)
+    if isinstance(value, torch.distributions.Distribution):
+        of, own = type(value), dict(vars(value))
+        return [*own.items()], lambda made: _remade(of, [*own], made)
     return None
 
 
@@ -181,11 +187,13 @@ def _of_kind(kind: Any) -> Callable[[list[Any]], Any]:
     """Return a function that makes a list or a tuple of a kind."""
     if hasattr(kind, "_fields"):
         return lambda made: kind(*made)
+    if kind is torch.Size:
+        return torch.Size
     return list if issubclass(kind, list) else tuple
 
 
 def _remade(kind: type, names: list[str], made: list[Any]) -> Any:
-    """Return an object of a data class, without its `__init__`, which may compute."""
+    """Return an object of a data class or a distribution, without its `__init__`, which may compute."""
     other: Any = object.__new__(cast(Any, kind))
     for name, each in zip(names, made, strict=True):
         object.__setattr__(other, name, each)

@@ -65,7 +65,8 @@ def load(function: Function, pointer: str, element: str, lanes: int = 1, valid: 
             text = function.new(f"insertelement {whole} {text}, {kind} {piece}, i64 {first}")
             continue
         piece = function.new(f"load {part}, ptr {address}, align {align}")
-        spread = ", ".join(f"i32 {min(lane, count - 1)}" for lane in range(lanes))
+        # Lanes that nobody picks are poison: with the last element in them, LLVM 22 reads two as one that is repeated.
+        spread = ", ".join(f"i32 {lane if lane < count else 'poison'}" for lane in range(lanes))
         piece = function.new(f"shufflevector {part} {piece}, {part} poison, <{lanes} x i32> <{spread}>")
         picked = ", ".join(
             f"i32 {lanes + lane - first if first <= lane < first + count else lane}" for lane in range(lanes)

@@ -101,7 +101,7 @@ def reductions(kernel: Kernel) -> list[Reduction]:
 
 def _with_identity(function: Function, row: Reduction, value: Value, valid: int, lanes: int) -> Value:
     """`lanes` lanes, which hold the identity from `valid` on."""
-    picked = ", ".join(f"i32 {min(lane, value.lanes - 1)}" for lane in range(lanes))
+    picked = ", ".join(f"i32 {lane if lane < value.lanes else 'poison'}" for lane in range(lanes))
     if lanes != value.lanes:
         name = function.new(f"shufflevector {value}, {value.llvm} poison, <{lanes} x i32> <{picked}>")
         value = Value(name, value.type, lanes)

@@ -102,6 +102,19 @@ def test_norm(element: str, size: int) -> None:
     check(kernel_of("rowwise", formula, [whole, whole, row, row], results, reduced=1), scale=4)
 
 
+def smoothed(g: Any, kept: Any, x: Any, hidden: Any, y: Any) -> Any:
+    """Rows of a smoothed cross entropy, each with a weight of its own."""
+    return f.row_sum((f.select(kept, x, 0.0) * 0.85 + f.select(hidden, 0.0, y) * 0.05) * g)
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("size", [2, 3, 18, 21, 34, 50, 530])
+def test_the_last_elements_of_a_row_are_each_read(element: str, size: int) -> None:
+    """LLVM 22 took two of f64 for one that is repeated, where the lanes behind them repeated the last one."""
+    x, mask = tensor(element, 2, size), tensor("i1", 2, size)
+    check(kernel_of("rowwise", smoothed, [x, mask, x, mask, x], [tensor(element, 2)], reduced=1), scale=4)
+
+
 def column_sums(x: Any, y: Any, g: Any) -> Any:
     return f.row_sum(x * y), f.row_max(x) * g, x + y, g * 2.0, f.row_sum(y)
 

@@ -5,6 +5,7 @@
 steps: 20 steps, half of them replayed, have the same bits in 5 runs, on every rank, and as micro-batches; and torch's numbers.
 faults: what one rank does alone fails on all, and changes nothing. killed: the others end with whole steps.
 zero: a divided optimizer has the bits and the files of a whole one; zero_faults and zero_killed are the two above with it.
+zero_2, zero_2_faults, zero_2_killed: the same with divided gradients.
 batch_norm: SyncBatchNorm beside one GPU with all batches. certified: each rank's certificate is equal.
 
 Ranks may share a GPU. Exit status 1 if anything is wrong.
@@ -50,10 +51,13 @@ from zero_ranks import zero
 from aicf_mlir import AicfError
 
 STEPS, REPLAYED = 20, 10
-LIMITS_S = {"zero": 400, "batch_norm": 300, "certified": 300}
+LIMITS_S = {"zero": 400, "zero_2": 400, "batch_norm": 300, "certified": 300}
 LIMIT_S = 150
 """Of the other parts."""
-PARTS = ("steps", "faults", "killed", "zero", "zero_faults", "zero_killed", "batch_norm", "certified")
+PARTS = (
+    *("steps", "faults", "killed", "batch_norm", "certified"),
+    *("zero", "zero_faults", "zero_killed", "zero_2", "zero_2_faults", "zero_2_killed"),
+)
 
 
 def trained(rank: int) -> nn.Module:
@@ -178,6 +182,7 @@ def certified(rank: int) -> None:
         "plain": {},
         "checks": {"clip_grad_norm": 0.5, "check_finite": True, "accumulate": 2},
         "zero": {"zero": 1},
+        "zero_2": {"zero": 2, "clip_grad_norm": 0.5, "check_finite": True},
         "bf16": {"loss_fn": under_autocast},
     }
     for name, options in cases.items():
@@ -223,9 +228,12 @@ def main() -> None:
         "steps": partial(equal_steps, rank, ranks),
         "faults": partial(faults, rank),
         "killed": partial(killed, rank),
-        "zero": partial(zero, rank, ranks, Path(os.environ["STORE"]).parent),
+        "zero": partial(zero, rank, ranks, Path(os.environ["STORE"]).parent, 1),
         "zero_faults": partial(faults, rank, 1),
         "zero_killed": partial(killed, rank, 1),
+        "zero_2": partial(zero, rank, ranks, Path(os.environ["STORE"]).parent, 2),
+        "zero_2_faults": partial(faults, rank, 2),
+        "zero_2_killed": partial(killed, rank, 2),
         "batch_norm": partial(batch_norm, rank, ranks),
         "certified": partial(certified, rank),
     }[os.environ["PART"]]()

@@ -1,4 +1,4 @@
-"""The parts of data_parallel.py about a divided optimizer, `zero=1`."""
+"""The parts of data_parallel.py about divided steps, `zero=1` and `zero=2`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from rank_steps import (
+    DEVICE,
     adam,
     batch,
     compiled,
@@ -52,8 +53,12 @@ def held(optimizer: torch.optim.Optimizer) -> int:
     )
 
 
-def equal_to_whole(rank: int, ranks: int) -> None:
-    """Each optimizer, in f32 and under autocast, with and without clipping."""
+def equal_to_whole(rank: int, ranks: int, stage: int) -> None:
+    """Each optimizer, in f32 and under autocast, with and without clipping.
+
+    With stage 2 the norms of a rank's gradients are other launches on a GPU than those of all: a clipped step may be rounded
+    otherwise.
+    """
     makes: dict[str, Make] = {"AdamW": adam, "SGD": momentum}
     losses = {"f32": loss_of, "bf16": under_autocast}
     clips: dict[str, dict[str, Any]] = {
@@ -68,7 +73,7 @@ def equal_to_whole(rank: int, ranks: int) -> None:
         optimizers = [make(each) for each in models]
         steps = [
             compiled(each, optimizer, batch(0, rank), loss_fn=loss, zero=zero, **options)
-            for zero, (each, optimizer) in enumerate(zip(models, optimizers, strict=True))
+            for zero, each, optimizer in zip((0, stage), models, optimizers, strict=True)
         ]
         begun = digest(models[0])
         for step in steps:
@@ -79,8 +84,10 @@ def equal_to_whole(rank: int, ranks: int) -> None:
         synchronize()
         bits = told([digest(each) for each in models])
         whole = dict(zip(models[1].parameters(), models[0].parameters(), strict=True))
+        is_exact = DEVICE == "cpu" or stage < 2 or not options
+        near = torch.equal if is_exact else close
         same = [
-            torch.equal(value, optimizers[0].state[whole[p]][key])
+            near(value, optimizers[0].state[whole[p]][key])
             for p, entries in optimizers[1].state.items()
             for key, value in entries.items()
         ]
@@ -88,7 +95,10 @@ def equal_to_whole(rank: int, ranks: int) -> None:
         if rank == 0:
             parts = ", ".join(f"{part / all_:.0%}" for all_, part, _, _ in sizes)
             print(f"{name}: whole and divided {bits}; of {sizes[0][0]:,} bytes of state {parts}", flush=True)
-        assert len({each for of_rank in bits for each in of_rank}) == 1, f"{name}: other bits"
+        assert len({each[1] for each in bits}) == 1, f"{name}: the ranks differ"
+        if is_exact:
+            assert len({each for of_rank in bits for each in of_rank}) == 1, f"{name}: other bits"
+        assert all(near(p, q) for p, q in whole.items()), f"{name}: other parameters"
         assert bits[0][0] != begun, name
         assert same, name
         assert all(same), f"{name}: other state"
@@ -100,11 +110,16 @@ def equal_to_whole(rank: int, ranks: int) -> None:
         assert max(parts) - min(parts) <= largest + 4 * len(whole), name
 
 
-def files(rank: int, ranks: int, folder: Path) -> None:
+def close(value: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """True for rounding alone."""
+    return torch.allclose(value, wanted, rtol=1e-4, atol=1e-6)
+
+
+def files(rank: int, ranks: int, folder: Path, stage: int) -> None:
     """A file of all ranks goes to a step of one GPU, on as micro-batches, and back."""
     ours = mlp(DEEP)
     optimizer = adam(ours)
-    step = compiled(ours, optimizer, batch(0, rank), zero=1)
+    step = compiled(ours, optimizer, batch(0, rank), zero=stage)
     train(step, rank, 0, 3)
     step.save(folder / f"{rank}.ckpt")
     saved = digest(ours), digest_of_state(optimizer)
@@ -127,7 +142,7 @@ def files(rank: int, ranks: int, folder: Path) -> None:
     told("one")
     back = mlp(DEEP)
     again = adam(back)
-    step = compiled(back, again, batch(0, rank), zero=1)
+    step = compiled(back, again, batch(0, rank), zero=stage)
     step.load(folder / "one-0.ckpt")
     assert (digest(back), digest_of_state(again)) == saved, "back on all ranks with other bits"
     train(step, rank, 3, 6)
@@ -137,7 +152,7 @@ def files(rank: int, ranks: int, folder: Path) -> None:
         print(f"a file of {ranks} ranks, {len(written[0]):,} bytes: to one GPU and back, the same bits")
 
 
-def zero(rank: int, ranks: int, folder: Path) -> None:
-    """The part `zero`."""
-    equal_to_whole(rank, ranks)
-    files(rank, ranks, folder)
+def zero(rank: int, ranks: int, folder: Path, stage: int) -> None:
+    """The parts `zero` and `zero_2`."""
+    equal_to_whole(rank, ranks, stage)
+    files(rank, ranks, folder, stage)

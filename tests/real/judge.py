@@ -54,6 +54,8 @@ def state(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for place, parameter in enumerate(parameters):
             for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
+                    value = torch.tensor(float(value), dtype=torch.float64)  # a tensor while a step lives
                 if isinstance(value, torch.Tensor):
                     found[f"state {key} of parameter {place} of optimizer {number}"] = value
     return {name: plain(value) for name, value in found.items()}

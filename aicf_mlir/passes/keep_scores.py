@@ -19,6 +19,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from aicf_mlir.dialects.nn.attention import AttentionBase, AttentionGradBase
 from aicf_mlir.dialects.nn.composed_attention import Composed
 from aicf_mlir.ir.body import BITS
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.tensor_op import element_type, shape_of
@@ -30,8 +31,10 @@ MOST_SCORES = 1 << 22
 ON_GPU = range(1 << 21, (1 << 25) + 1)
 """Scores of f32 or f64 that a GPU keeps; with fewer the launches take longer, and more are too much memory."""
 
-SKIPPED, FILLED, NARROW_HEAD = 512, 64 * 2 * 132, 64
-"""The causal keys, rows of all heads and elements of a row from and up to which the kernel is faster, of a forward pass alone."""
+SKIPPED, ROWS, NARROW_HEAD = 512, 64 * 2, 64
+"""The causal keys, rows of all heads for each multiprocessor, and elements of a row from and up to which the kernel is faster,
+of a forward pass alone.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class KeepScoresPass(ModulePass):
             if not isinstance(inner, AttentionBase) or not keeps_scores(inner, self.target):
                 continue
             gradients = [use.operation for kept in (inner.largest, inner.total) for use in kept.uses]
-            if self.target != "cpu" and not gradients and skips_half(inner):
+            if self.target != "cpu" and not gradients and skips_half(inner, self.target):
                 continue
             if all(is_gradient(each, inner) for each in gradients):
                 compose(
@@ -69,15 +72,15 @@ def keeps_scores(op: AttentionBase, target: str) -> bool:
     return op.dropped is not None or (not skips and count <= MOST_SCORES)
 
 
-def skips_half(op: AttentionBase) -> bool:
+def skips_half(op: AttentionBase, target: str) -> bool:
     """True if a GPU's kernel of attention gains by the tiles of scores that it leaves out: nearly half of them, for many keys,
-    and heads and rows that fill a large chip. Of wide heads it is slower all the same.
+    and heads and rows that fill the chip. Of wide heads it is slower all the same.
     """
     *rows, keys = op.scores_shape
     return (
         is_true(op.causal)
         and keys >= SKIPPED
-        and math.prod(rows) >= FILLED
+        and math.prod(rows) >= ROWS * chip_of(target).processors
         and shape_of(op.query)[-1] <= NARROW_HEAD
     )
 

@@ -20,16 +20,13 @@ from aicf_mlir.codegen.cuda.back_to_back_plan import (
     sum_registers,
 )
 from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.registry import capability
 from aicf_mlir.kernels.back_to_back import BackToBackKernel
 
-BLOCKS = 132
-"""The most blocks of a launch: column sums are added in an order that follows from it, so it is the same on every device."""
 WIDEST = 128
 STEP = 16
-SHARED = 232448
-"""Bytes of shared memory that a block may have."""
 REGISTERS = {4: 128, 3: 168, 2: 255}
 """The registers of a thread, by the warpgroups of a block."""
 OTHER_REGISTERS = 56
@@ -68,9 +65,9 @@ def plan_of(kernel: BackToBackKernel) -> ChainSchedule | str:
         if _registers(kernel, warpgroups if divided else 1) <= REGISTERS[warpgroups]:
             for alone in (True, False):
                 plan = _lay_out(kernel, warpgroups, alone, divided)
-                if plan.shared <= SHARED:
+                if plan.shared <= (most := chip_of(kernel.target).shared_of_block):
                     return plan
-            fault = f"its weights and tiles need {plan.shared} bytes of shared memory, there are {SHARED}"
+            fault = f"its weights and tiles need {plan.shared} bytes of shared memory, there are {most}"
     return fault
 
 
@@ -178,7 +175,7 @@ def _lay_out(kernel: BackToBackKernel, warpgroups: int, alone: bool, divided: bo
     flags, kept = _flags(kernel)
     return ChainSchedule(
         warpgroups,
-        min(BLOCKS, -(-kernel.rows // (ROWS * warpgroups if divided else ROWS))),
+        min(chip_of(kernel.target).processors, -(-kernel.rows // (ROWS * warpgroups if divided else ROWS))),
         tuple(weights),
         tuple(vectors),
         tuple(fetches),

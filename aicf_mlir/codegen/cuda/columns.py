@@ -26,13 +26,12 @@ from aicf_mlir.codegen.cuda.access import (
 from aicf_mlir.codegen.cuda.scalars import REDUCERS, STORED, TYPES, stored
 from aicf_mlir.codegen.cuda.text import Scope, Text, closure, line_of, reduction
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.layouts import ALIGNMENT
 from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, collapse
 
 THREADS = 256
 WARP = 32
-BLOCKS = 264
-"""Blocks that fill a large chip."""
 LEAST_ROWS = 4
 """The fewest rows of a thread before rows are divided among blocks."""
 ROOM = 64
@@ -98,7 +97,7 @@ def schedule(kernel: Kernel) -> ColumnSchedule:
     while across < min(WARP, plan.vectors):
         across *= 2
     down, tiles = THREADS // across, -(-plan.vectors // across)
-    parts = min(BLOCKS // max(tiles, 1), plan.height // (down * LEAST_ROWS))
+    parts = min(2 * chip_of(kernel.target).processors // max(tiles, 1), plan.height // (down * LEAST_ROWS))
     read = sum(
         size_of(tensor.element) * (wide if columns and columns[-1].strides[number] else 1)
         for number, tensor in enumerate(kernel.operands)

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import re
 
+from aicf_mlir.ir.chips import chip_of
+
 WAIT = "dependency_wait();"
 READ_AHEAD = "prefetch();"
 """The first statement of a kernel that waits after its reads ahead."""
-MANY_BLOCKS = 16 * 132
-"""More than a large chip holds at once."""
 
 _KERNEL = re.compile(r"__global__[^{;]*?(\w+)\(\s[^{;]*\{\s*([^;]*;)")
+
+
+def are_many(blocks: int, target: str) -> bool:
+    """True if a chip does not hold so many blocks at once."""
+    return blocks > 16 * chip_of(target).processors
 
 
 def without_wait(source: str) -> str:

@@ -23,7 +23,7 @@ from aicf_mlir.codegen.cuda.access import (
     varying,
     width,
 )
-from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS
+from aicf_mlir.codegen.cuda.dependency import are_many
 from aicf_mlir.codegen.cuda.maps import compute
 from aicf_mlir.codegen.cuda.products import (
     Matrix,
@@ -39,14 +39,12 @@ from aicf_mlir.codegen.cuda.scalars import STORED, TYPES
 from aicf_mlir.codegen.cuda.text import Text
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, elements, strides_along
 from aicf_mlir.kernels.product import Product
 
-SHARED = {"sm_80": 164 << 10, "sm_87": 164 << 10, **dict.fromkeys(("sm_90", "sm_100", "sm_103"), 228 << 10)}
-"""Bytes of shared memory of a multiprocessor, where it has more than others."""
-SHARED_AT_LEAST = 100 << 10
 RESERVED = 1 << 10
-"""Bytes of it that each block costs besides."""
+"""Bytes of shared memory that each block costs besides."""
 COPIED = (4, 8, 16)
 """Bytes that an asynchronous copy may move."""
 
@@ -88,7 +86,7 @@ def code(kernel: Kernel) -> Code:
 def can_prefetch(kernel: Kernel) -> frozenset[int]:
     """The operands of its launch, by number, that its code can read before the wait."""
     problem, product, size = _problem(kernel), _product(kernel), tile(kernel)
-    if not is_small_product(size) or blocks_of(problem, size) > MANY_BLOCKS:
+    if not is_small_product(size) or are_many(blocks_of(problem, size), kernel.target):
         return frozenset()
     whole = ACCESS // size_of(product.a.element)
     found = {n for n, of in enumerate((problem.a, problem.b)) if neighbours_of(of, problem.element) == whole}
@@ -150,7 +148,7 @@ def _staged(kernel: Kernel, size: _C.ProductTile, axes: Sequence[Axis], neighbou
     if size["product"] != "RegisterGroupProduct":
         return None
     words = size["rows"] * size["columns"] // neighbours
-    room = SHARED.get(kernel.target, SHARED_AT_LEAST) // size["resident"] - RESERVED - size["shared"]
+    room = chip_of(kernel.target).shared // size["resident"] - RESERVED - size["shared"]
     numbers: list[int] = []
     sizes: list[int] = []
     for number in _read(kernel):

@@ -17,7 +17,7 @@ from aicf_mlir.codegen.cuda import (
     segments,
     split_rows,
 )
-from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS, without_wait
+from aicf_mlir.codegen.cuda.dependency import are_many, without_wait
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.kernels.back_to_back import BackToBackKernel
 from aicf_mlir.kernels.column_sums import apart, has_column_sums
@@ -29,7 +29,7 @@ from aicf_mlir.kernels.segments import EachKernel, RowEachKernel
 def generate(kernel: Kernel) -> Code:
     """The text of a kernel and its launches; the same for the same kernel, always."""
     code = _code(kernel)
-    many = max((phase.count for phase in code.phases), default=0) > MANY_BLOCKS
+    many = are_many(max((phase.count for phase in code.phases), default=0), kernel.target)
     return replace(code, source=with_pieces(without_wait(code.source) if many else code.source))
 
 

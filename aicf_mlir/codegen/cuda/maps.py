@@ -23,11 +23,10 @@ from aicf_mlir.codegen.cuda.access import (
 from aicf_mlir.codegen.cuda.scalars import STORED, stored
 from aicf_mlir.codegen.cuda.text import Scope, Text
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, collapse, elements
 
 THREADS = 128
-FILLED = 132 * 8 * THREADS
-"""Threads that fill a large chip; with fewer, a thread takes one vector only."""
 IN_FLIGHT = 64
 """Bytes that a thread reads ahead, at most."""
 RESIDENT = 1024
@@ -80,7 +79,8 @@ def schedule(kernel: Kernel) -> MapSchedule:
         if not is_table(type_)
     )
     vectors = 4
-    while vectors > 1 and (vectors * read > IN_FLIGHT or elements(kernel.domain) < FILLED * wide * vectors):
+    filled = 8 * THREADS * chip_of(kernel.target).processors  # with fewer threads, each takes one vector only
+    while vectors > 1 and (vectors * read > IN_FLIGHT or elements(kernel.domain) < filled * wide * vectors):
         vectors //= 2
     moved = sum(size_of(tensors(kernel)[number].element) for number in varying(kernel, axes))
     waits = vectors > 1 and moved >= MEMORY

@@ -11,20 +11,13 @@ from aicf_mlir.codegen.cuda.access import size_of, varying, width
 from aicf_mlir.codegen.cuda.passes import plan_passes, registers
 from aicf_mlir.codegen.cuda.text import reduction
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.kernels.kernel import Axis, Kernel, Tensor, collapse, strides_along
 
 WARP = 32
 THREADS = 64
 """The threads of a block if its warps, or parts of warps, have rows of their own."""
 MOST_THREADS = 1024
-FILLED = {2: 1 << 18, 3: 1 << 20}
-"""The threads that fill a large chip, once and four times, by the number of tensors that are read and written as rows. With more
-tensors each thread has one vector, or it would wait for some before it requests the next.
-"""
-CROWDED = range(24 << 20, 80 << 20)
-"""The range of bytes read and written, from half a cache of a large chip to more than all of it, in which the one operand
-should leave the room to its results. (Two operands, or more bytes, were slower with it.)
-"""
 ROOM = {MOST_THREADS: 24}
 """The registers of a thread for the elements of its row, by threads of a block; the rest are for arithmetic."""
 USUAL_ROOM = 32
@@ -34,8 +27,6 @@ SIDE = WARP
 """Neighbouring rows of a block, where rows lie side by side."""
 EXCHANGED = 40 << 10
 """Bytes that the lanes of such rows may exchange."""
-SHARED = {"sm_90": 227 << 10, "sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_75": 64 << 10}
-"""The bytes of shared memory that a block may have; of a processor it is all but what `ASIDE` says."""
 ASIDE = 3 << 10
 """Bytes beside the strips of a block: what warps exchange, and what the system takes."""
 
@@ -113,17 +104,34 @@ def schedule(kernel: Kernel) -> RowSchedule:
         *(kernel.operands[number] for number in read),
         *(tensor for number, tensor in enumerate(kernel.results) if kernel.is_whole(number)),
     ]
-    enough = FILLED.get(max(len(moved), min(FILLED)), sys.maxsize)
-    while plan.lanes > FEWEST and 2 * plan.count * FEWEST >= max(FILLED.values()) and is_spare(plan, each):
+    filled = enough_of(kernel)
+    enough = filled.get(max(len(moved), min(filled)), sys.maxsize)
+    while plan.lanes > FEWEST and 2 * plan.count * FEWEST >= max(filled.values()) and is_spare(plan, each):
         plan = replace(plan, lanes=plan.lanes // 2)
     while True:
         plan = replace(plan, chunks=max(1, -(-plan.vectors // plan.lanes)))
         fits = plan.chunks * each <= ROOM.get(plan.lanes, USUAL_ROOM)
         if fits and (plan.chunks == 1 or plan.count * plan.lanes >= enough or plan.lanes == MOST_THREADS):
-            return replace(plan, read_once=len(read) == 1 and bytes_of(moved) in CROWDED)
+            return replace(plan, read_once=len(read) == 1 and bytes_of(moved) in crowded(kernel))
         if plan.lanes == MOST_THREADS:
             return in_shared(kernel, plan.walked(plan.lanes), read)
         plan = replace(plan, lanes=plan.lanes * 2)
+
+
+def enough_of(kernel: Kernel) -> dict[int, int]:
+    """The threads that fill the chip, once and four times, by the number of tensors that are read and written as rows. With more
+    tensors each thread has one vector, or it would wait for some before it requests the next.
+    """
+    filling = chip_of(kernel.target).filling
+    return {2: filling, 3: 4 * filling}
+
+
+def crowded(kernel: Kernel) -> range:
+    """The range of bytes read and written, from half a cache of the chip to more than all of it, in which the one operand should
+    leave the room to its results. (Two operands, or more bytes, were slower with it.)
+    """
+    cache = chip_of(kernel.target).cache
+    return range(cache * 12 // 25, cache * 8 // 5)
 
 
 def is_spare(plan: RowSchedule, each: float) -> bool:
@@ -152,7 +160,7 @@ def in_shared(kernel: Kernel, plan: RowSchedule, read: Iterable[int]) -> RowSche
         if sum(number in walk.computed for walk in walks) > 1 and plan.columns[-1].strides[number] == 1:
             strips.append((number, nbytes))
             nbytes += -(-plan.vectors * plan.width * size_of(kernel.operands[number].element) // 16) * 16
-    room = SHARED.get(kernel.target, 0)
+    room = chip_of(kernel.target).shared_of_block
     if not strips or nbytes + ASIDE > room:
         return plan
     lanes = MOST_THREADS // 2 if 2 * (nbytes + ASIDE) <= room else MOST_THREADS
@@ -182,7 +190,7 @@ def beside(kernel: Kernel, plan: RowSchedule) -> RowSchedule | None:
     again = sum(bool(walk.reductions or walk.written) for walk in passes.passes) > 1
     while 2 * plan.lanes <= min(plan.vectors, WARP):
         chunks = -(-plan.vectors // plan.lanes)
-        if plan.count * plan.lanes >= FILLED[2] and (not again or chunks * each <= USUAL_ROOM):
+        if plan.count * plan.lanes >= enough_of(kernel)[2] and (not again or chunks * each <= USUAL_ROOM):
             break
         plan = replace(plan, lanes=2 * plan.lanes)
     found = (reduction(kernel, value) for walk in passes.passes for value in walk.reductions)

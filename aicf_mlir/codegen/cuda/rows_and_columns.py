@@ -28,12 +28,12 @@ from aicf_mlir.codegen.cuda.row_schedules import schedule as of_rows
 from aicf_mlir.codegen.cuda.rows import RowWriter
 from aicf_mlir.codegen.cuda.text import ReductionText, Scope, Text, reduction
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.kernels.column_sums import Together, together
 from aicf_mlir.kernels.kernel import Code, Kernel, Phase, elements
 
-PROCESSORS = 132
-"""Multiprocessors of a large chip; each has one block of THREADS, which have 128 registers each."""
 THREADS = 512
+"""The threads of a block, of which each multiprocessor has one; each thread has 128 registers."""
 LEAST_LANES = 8
 """The fewest lanes of a row: a block adds the sums of all rows that it has at the same time."""
 ROOM = 110
@@ -98,7 +98,9 @@ def schedule(kernel: Kernel) -> tuple[Together, WalkSchedule] | None:
         for number, (tensor, type_) in enumerate(zip(both.rows.operands, both.rows.body.args, strict=True))
         if not is_table(type_) and both.rows.wide[number] and number not in read
     )
-    blocks = min(PROCESSORS * (THREADS // (row.lanes * groups)), -(-row.count // groups))
+    blocks = min(
+        chip_of(kernel.target).processors * (THREADS // (row.lanes * groups)), -(-row.count // groups)
+    )
     fits = [waits and row.chunks * row.width * needed <= ROOM - less for needed in (ahead, same)]
     return both, WalkSchedule(row, groups, blocks, *fits)
 

@@ -13,10 +13,9 @@ from aicf_mlir.codegen.cuda.row_schedules import THREADS, WARP, RowSchedule
 from aicf_mlir.codegen.cuda.row_schedules import schedule as whole_rows
 from aicf_mlir.codegen.cuda.rows import RowWriter
 from aicf_mlir.codegen.cuda.text import Text, reduction
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.kernels.kernel import Code, Kernel, Phase
 
-BLOCKS = 528
-"""Blocks that fill a large chip."""
 LEAST_VECTORS = 2
 """The fewest vectors of a thread; with fewer, one block has the row."""
 LEAST_BLOCKS = 8
@@ -39,7 +38,9 @@ def parts(kernel: Kernel, plan: RowSchedule) -> int:
         return 1
     if walks > 1 and (plan.chunks or any(not kernel.is_whole(result) for result, _ in kernel.in_place)):
         return 1
-    found = min(BLOCKS // plan.count, plan.vectors // (SHARED_BY * LEAST_VECTORS))
+    found = min(
+        4 * chip_of(kernel.target).processors // plan.count, plan.vectors // (SHARED_BY * LEAST_VECTORS)
+    )
     return found if found >= LEAST_BLOCKS else 1
 
 

@@ -24,6 +24,7 @@ from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.attributes import AT_ONCE, Symbol
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.signature import ArgumentIndex, argument_labels, result_labels, return_op
 from aicf_mlir.kernels.horizontal import KINDS, Member, joined, text_of
@@ -33,12 +34,8 @@ from aicf_mlir.passes.fuse.small_batches import generate
 from aicf_mlir.passes.fuse.small_updates import is_small_product
 from aicf_mlir.passes.fuse.views import sink
 
-MOST_BLOCKS = 8 * 132
-"""The most blocks of one launch: as many as a large chip runs at the same time."""
 FIRST = -1
 """The level of a cast of arguments, which most steps keep from the step before."""
-AT_ONCE_BLOCKS = 132
-"""One for each multiprocessor of a large chip: a launch of more takes longer by an update that joins it late."""
 
 
 @dataclass(eq=False)
@@ -56,6 +53,10 @@ class HorizontalFusion:
         self.function, self.bodies = function, bodies
         self.block = function.body.block
         self.selection = Selection(function.parent_op(), target)
+        self.at_once = chip_of(target).processors
+        """The blocks of a launch that an update may join late: of more it takes longer by that."""
+        self.most = 8 * self.at_once
+        """The most blocks of one launch: as many as the chip runs at the same time."""
         self.kernels: dict[KernelOp, Kernel] = {}
         self.before = self._before()
         """What must end before each launch, in the order of the text."""
@@ -75,9 +76,9 @@ class HorizontalFusion:
                 continue
             own = self.levels[op]
             later = range(last, own, -1) if op not in awaited else ()
-            if not any(
-                join(op, blocks, groups.get(level, []), AT_ONCE_BLOCKS) for level in later
-            ) and not join(op, blocks, groups.get(own, []), MOST_BLOCKS):
+            if not any(join(op, blocks, groups.get(level, []), self.at_once) for level in later) and not join(
+                op, blocks, groups.get(own, []), self.most
+            ):
                 groups.setdefault(own, []).append(LaunchGroup([op], blocks))
         self.levels |= {op: level for level, made in groups.items() for group in made for op in group.ops}
         self.sort()
@@ -96,7 +97,7 @@ class HorizontalFusion:
         if found.reduced and not found.operands:
             return 0  # a member's domain is that of its operands
         self.kernels[op] = found
-        return part.blocks if part.blocks <= MOST_BLOCKS else 0
+        return part.blocks if part.blocks <= self.most else 0
 
     def _before(self) -> dict[Operation, list[Operation]]:
         """Each launch, and those that must end before it."""

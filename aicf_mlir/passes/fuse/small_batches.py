@@ -18,6 +18,7 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.attributes import Symbol
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.formula import Scalar, trace
 from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.library import Library
@@ -25,8 +26,6 @@ from aicf_mlir.passes.fuse.rule import FusionRule
 
 SMALL = 64
 """The most rows, columns and terms of a small product."""
-MANY = 132
-"""The fewest products of a batch that fill a large chip, one on each multiprocessor."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +38,17 @@ class FuseSmallBatchesPass(FusionRule):
     def fuse(self, function: FuncOp, bodies: Bodies) -> None:
         library = Library(self.target)
         for op in list(function.body.block.ops):
-            if isinstance(op, kernel.GemmOp) and is_small_batch(op) and not library.runs(op):
+            if isinstance(op, kernel.GemmOp) and is_small_batch(op, self.target) and not library.runs(op):
                 generate(op, bodies)
 
 
-def is_small_batch(op: KernelOp) -> bool:
-    """True for many products of f32, each of a few elements."""
+def is_small_batch(op: KernelOp, target: str) -> bool:
+    """True for many products of f32, one for each multiprocessor at least, each of a few elements."""
     (a,), shape = op.ins["a"], shape_of(op.results[0])
     terms = shape_of(a)[-2 if op.attrs.get("trans_a") is True else -1]
     elements = {tensor_spec(value)[0] for value in op.operands}
     is_f32 = elements == {"f32"} and op.attrs.get("allow_tf32") is not True
-    return is_f32 and prod(shape[:-2]) >= MANY and 0 < max(*shape[-2:], terms) <= SMALL
+    return is_f32 and prod(shape[:-2]) >= chip_of(target).processors and 0 < max(*shape[-2:], terms) <= SMALL
 
 
 def generate(op: KernelOp, bodies: Bodies) -> None:

@@ -19,15 +19,14 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.layouts import Layout, shares_block, with_layout
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.passes.fuse.rule import FusionRule, is_small
 
-TILE, LARGE_TILE, MULTIPROCESSORS = 32, 64, 132
-"""The rows and columns of a tile, of one of a result that has several such each way, and the tiles that a large chip computes at
-once.
-"""
+TILE, LARGE_TILE = 32, 64
+"""The rows and columns of a tile, and of one of a result that has several such each way."""
 LONG, SHORTEST = 2048, 256
 """The terms from which on a sum is divided, and those of a part, at least."""
 ALIGNED = 4
@@ -46,11 +45,11 @@ class FuseTallProductsPass(FusionRule):
 
     def fuse(self, function: FuncOp, bodies: Bodies) -> None:
         for op in [] if is_small(function) else list(function.body.block.ops):
-            if isinstance(op, kernel.GemmOp) and (found := parts_of(op)) is not None:
+            if isinstance(op, kernel.GemmOp) and (found := parts_of(op, self.target)) is not None:
                 divide(op, *found)
 
 
-def parts_of(op: KernelOp) -> tuple[int, int] | None:
+def parts_of(op: KernelOp, target: str) -> tuple[int, int] | None:
     """The number of parts and the terms of each, which may leave some terms over; None where the product stays whole."""
     (a,), (b,), shape = op.ins["a"], op.ins["b"], shape_of(op.results[0])
     element = tensor_spec(a)[0]
@@ -61,9 +60,9 @@ def parts_of(op: KernelOp) -> tuple[int, int] | None:
     (m, n), k = shape, shape_of(a)[0 if op.attrs.get("trans_a") is True else 1]
     side, times = (LARGE_TILE, 4) if min(m, n) >= 2 * LARGE_TILE else (TILE, 8)
     tiles = -(-m // side) * -(-n // side)
-    if k < LONG or k < times * max(m, n) or not 0 < 2 * tiles <= MULTIPROCESSORS:
+    if k < LONG or k < times * max(m, n) or not 0 < 2 * tiles <= chip_of(target).processors:
         return None
-    most = min(2 * MULTIPROCESSORS // tiles, k // SHORTEST)
+    most = min(2 * chip_of(target).processors // tiles, k // SHORTEST)
     even = next((parts for parts in range(most, most // 2, -1) if k % parts == 0), None)
     return (even, k // even) if even is not None else (most, k // most // ALIGNED * ALIGNED)
 

@@ -8,19 +8,13 @@ from __future__ import annotations
 from aicf_mlir.analysis.launches import Work, work_of
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.collective_rules import COLLECTIVE
+from aicf_mlir.ir.chips import Chip, chip_of
 
 LAUNCH = 1.0
 """Microseconds of an empty launch in a graph."""
 
-COPIED = 4e6
-"""Bytes that a copy moves in a microsecond."""
-
 EXCHANGED = 0.3e6
 """Bytes that an exchange with other GPUs reads and writes in a microsecond; not measured."""
-
-COMPUTED = {"f16": 600e6, "bf16": 600e6, "f32": 40e6, "f64": 40e6}
-"""Floating-point operations a microsecond of products of such elements. All of these are of an H200."""
-
 
 STEP = 0.5
 """Microseconds to which estimates are rounded: smaller differences mean nothing."""
@@ -28,9 +22,9 @@ STEP = 0.5
 
 def microseconds_of(program: ProgramOp) -> list[float]:
     """The estimated microseconds of each launch, in order."""
-    exchanges = exchanges_of(program)
+    exchanges, chip = exchanges_of(program), chip_of(program.target.data)
     return [
-        _microseconds(work, EXCHANGED if position in exchanges else COPIED)
+        _microseconds(work, chip, EXCHANGED if position in exchanges else chip.copied)
         for position, work in enumerate(work_of(program))
     ]
 
@@ -40,6 +34,6 @@ def exchanges_of(program: ProgramOp) -> set[int]:
     return {index for index, launch in enumerate(program.launches) if launch.op.data == COLLECTIVE}
 
 
-def _microseconds(work: Work, moved: float) -> float:
-    computing = (work.flops or 0) / COMPUTED.get(work.element or "f32", COMPUTED["f32"])
+def _microseconds(work: Work, chip: Chip, moved: float) -> float:
+    computing = (work.flops or 0) / chip.computed(work.element)
     return LAUNCH + round(max(work.nbytes / moved, computing) / STEP) * STEP

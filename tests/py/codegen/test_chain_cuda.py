@@ -16,9 +16,10 @@ from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate, workspace
 from aicf_mlir.codegen.cuda.back_to_back import reason
 from aicf_mlir.codegen.cuda.back_to_back_plan import ChainSchedule
-from aicf_mlir.codegen.cuda.back_to_back_schedule import SHARED, plan_of
+from aicf_mlir.codegen.cuda.back_to_back_schedule import plan_of
 from aicf_mlir.codegen.cuda.dependency import all_wait
 from aicf_mlir.ir import formula as F
+from aicf_mlir.ir.chips import CHIPS
 from aicf_mlir.kernels.back_to_back import BackToBackKernel, Yield
 from aicf_mlir.kernels.kernel import Tensor
 
@@ -40,7 +41,7 @@ def test_the_text_of_a_chain_is_launched_as_its_plan_says(chain: Chain) -> None:
     assert made == generate(kernel)
     assert made.workspace == workspace(kernel)
     assert all_wait(made.source)
-    assert made.phases[0].shared <= SHARED
+    assert made.phases[0].shared <= CHIPS["sm_90"].shared_of_block
     summed = kernel.outers or any(made.column_sum for _, made in kernel.values)
     assert len(made.phases) == (2 if summed else 1)
 

@@ -26,7 +26,7 @@ import aicf_mlir
 from aicf_mlir import _C, CompiledTrainStep, OpKind
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
-from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS, WAIT, all_wait, waiting
+from aicf_mlir.codegen.cuda.dependency import WAIT, all_wait, are_many, waiting
 from aicf_mlir.codegen.cuda.pieces import PIECES
 from aicf_mlir.ir.formula import trace
 from aicf_mlir.kernels.kernel import Code, Kernel, Tensor
@@ -126,7 +126,7 @@ def test_generated_kernels_of_many_blocks_go_without() -> None:
         body = trace(["f32"], lambda x: x * 2.0)
         tensor = Tensor("f32", axis, (1,), 256)
         code = generate(Kernel("map", "sm_90", body, axis, 0, (tensor,), (tensor,)))
-        many = max(phase.count for phase in code.phases) > MANY_BLOCKS
+        many = are_many(max(phase.count for phase in code.phases), "sm_90")
         assert all_wait(code.source) != many
         assert (WAIT in code.source) != many
         found.add(many)

@@ -35,6 +35,12 @@ def test_a_divided_step_has_the_bits_of_a_whole_one(tmp_path: Path, count: int) 
     assert 0 < scales[-1][1] < 6, scales  # some steps were skipped
 
 
+def test_a_divided_step_has_the_bits_of_a_whole_one_for_unusual_gradients(tmp_path: Path) -> None:
+    ranks = found_by("divided_models", 2, tmp_path)
+    for name, bits in ranks[0].items():
+        assert len({*bits, *ranks[1][name]}) == 1, (name, bits)
+
+
 @pytest.mark.parametrize("zero", [1, 2])
 def test_a_divided_step_has_them_with_other_sizes_and_recompiled(tmp_path: Path, zero: int) -> None:
     for found in found_by(f"divided_again_{zero}", 2, tmp_path):

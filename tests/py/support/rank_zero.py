@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from rank_programs import adam, batch, digest, furthest, loss_of, plain, told_by
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from aicf_mlir import ClipGradNorm, LossScale, compile_train_step
 from aicf_mlir.tools import aicf_tune
@@ -108,6 +109,42 @@ def divided(rank: int, count: int) -> dict[str, Any]:
                     for entries in own.values()
                 ),
             }
+    return found
+
+
+class Alike(nn.Module):
+    """Two weights with one gradient, one weight that is used twice, and one that no optimizer takes."""
+
+    def __init__(self, norm: type[nn.Module]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = (nn.Parameter(torch.randn(8, 8) / 4) for _ in range(2))
+        self.twice, self.untrained = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.norm, self.last = norm(8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.twice(self.twice(x @ (self.one + self.two)).tanh())
+        return self.last(self.norm(self.untrained(x)))
+
+
+def divided_models(rank: int, count: int) -> dict[str, list[str]]:
+    """The bits of a model with unusual gradients, once in DistributedDataParallel, with each stage."""
+    found: dict[str, list[str]] = {"kept": [], "wrapped": []}
+    for zero in STAGES:
+        for name, bits in found.items():
+            is_wrapped = name == "wrapped"
+            ours = Alike(nn.BatchNorm1d if is_wrapped else nn.SyncBatchNorm)  # as torch wraps on a CPU
+            trained = [p for path, p in ours.named_parameters() if "untrained" not in path]
+            optimizer = torch.optim.AdamW(trained, lr=1e-2, eps=1e-3)
+            if is_wrapped:
+                options: dict[str, Any] = {"mesh": None, "clip_grad_norm": 0.1, "ema": 0.5}
+                step = compiled(DistributedDataParallel(ours), optimizer, rank, zero=zero, **options)
+            else:
+                step = compiled(ours, optimizer, rank, zero=zero, keep_gradients=True)
+            for number in range(4):
+                step.train_step(batch(number, rank))
+            untrained = [None if p.grad is None else p.grad.tolist() for p in ours.untrained.parameters()]
+            bits.append(f"{digest(ours)} {untrained}")
     return found
 
 

@@ -18,7 +18,7 @@ from aicf_mlir.codegen import native
 from aicf_mlir.codegen.cache import cached
 from aicf_mlir.codegen.functions import CALLED
 from aicf_mlir.codegen.schedule import generate
-from aicf_mlir.ir.registry import capability
+from aicf_mlir.ir.registry import capability, is_cpu
 from aicf_mlir.kernels.kernel import Code, Kernel
 
 MOST_MADE = 512
@@ -46,7 +46,7 @@ def _make(kernels: Sequence[Kernel]) -> list[tuple[Code, bytes]]:
     made = {kernel.id: _made[kernel.id] for kernel in kernels if kernel.id in _made}
     texts = [(kernel, generate(kernel)) for kernel in kernels if kernel.id not in made]
     images = list[bytes]()
-    if len(texts) > 1 and texts[0][0].target != "cpu":
+    if len(texts) > 1 and not is_cpu(texts[0][0].target):
         pool = ThreadPoolExecutor(min(len(texts), len(os.sched_getaffinity(0))), "aicf-compile")
         try:
             images += pool.map(_image, *zip(*texts, strict=True))
@@ -64,7 +64,7 @@ def _make(kernels: Sequence[Kernel]) -> list[tuple[Code, bytes]]:
 
 
 def _image(kernel: Kernel, code: Code) -> bytes:
-    if kernel.target == "cpu":
+    if is_cpu(kernel.target):
         return cached((native.toolchain(), code.source), lambda: native.compile_objects([code.source])[0])
     from aicf_mlir.codegen import nvrtc
 
@@ -77,7 +77,7 @@ def _image(kernel: Kernel, code: Code) -> bytes:
 def _load(kernel: Kernel, code: Code, image: bytes) -> _C.Code:
     phases = [(p.function, p.count, p.grain, p.threads, p.shared) for p in code.phases]
     pairs = sorted(kernel.launch_in_place)
-    if kernel.target == "cpu":
+    if is_cpu(kernel.target):
         return _C.Code.cpu(kernel.id, image, phases, pairs, code.workspace, CALLED)
     from aicf_mlir.codegen.cuda.dependency import all_wait
 

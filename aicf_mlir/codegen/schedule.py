@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from aicf_mlir.ir.registry import is_cpu
 from aicf_mlir.kernels.back_to_back import BackToBackKernel
 from aicf_mlir.kernels.kernel import Code, Kernel
 
@@ -21,7 +22,7 @@ def generate(kernel: Kernel) -> Code:
 
 def reason(kernel: Kernel) -> str:
     """The reason why a target has no code for a kernel that verifies; "" if it has: only a chain may ask for too much."""
-    if kernel.target == "cpu" or not isinstance(kernel, BackToBackKernel):
+    if is_cpu(kernel.target) or not isinstance(kernel, BackToBackKernel):
         return ""
     from aicf_mlir.codegen.cuda import back_to_back  # none of it is needed to read a module
 

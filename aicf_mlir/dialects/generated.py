@@ -155,7 +155,7 @@ class Selection:
                 op, self._architecture, body, attrs["shape"], attrs.get("reduced", 0), operands, results
             )
         a, b, *given = operands
-        rounds = attrs.get("allow_tf32", False) and self._architecture != "cpu"
+        rounds = attrs.get("allow_tf32", False) and not registry.is_cpu(self.target)
         product = Product(a, b, attrs.get("trans_a", False), attrs.get("trans_b", False), rounds)
         _ = product.layout  # no kernel takes every strides
         z = Tensor(product.element, product.shape, dense_strides(product.shape))
@@ -169,7 +169,7 @@ class Selection:
             raise VerifyException(
                 f"ahead: expected operands from 0 to {len(operands) - 1}, ascending, got {list(ahead)}"
             )
-        return () if self._architecture == "cpu" else ahead
+        return () if registry.is_cpu(self.target) else ahead
 
     def _chain(
         self, attrs: Mapping[str, Any], operands: tuple[Tensor, ...], results: tuple[Tensor, ...]

@@ -67,5 +67,5 @@ CHIPS: Mapping[str, Chip] = {
 
 
 def chip_of(target: str) -> Chip:
-    """The chip of a CUDA target, such as "sm_90" or "sm_90+cublaslt"."""
+    """The chip of a CUDA target, with libraries or without."""
     return CHIPS[target.partition("+")[0]]

@@ -188,6 +188,11 @@ def check_target(target: str) -> None:
         )
 
 
+def is_cpu(target: str) -> bool:
+    """True if plans for the target run on the processor."""
+    return architecture(target) == "cpu"
+
+
 def capability(target: str) -> int:
     """The compute capability of a CUDA target: 90 of "sm_90" and of "sm_90+cublaslt"."""
     return int(architecture(target).removeprefix("sm_"))

@@ -21,6 +21,7 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.ir.body import BITS, Body, Line, is_table
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import dense_strides
+from aicf_mlir.ir.registry import is_cpu
 from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
 from aicf_mlir.kernels.segments import MOST_ADDRESSES
 
@@ -162,7 +163,7 @@ class HorizontalKernel(Kernel):
         if len(given) < 2:
             raise VerifyException("a product has two operands or more")
         trans_a, trans_b, rounds = (name in member.flags for name in FLAGS)
-        product = Product(given[0], given[1], trans_a, trans_b, rounds and self.target != "cpu")
+        product = Product(given[0], given[1], trans_a, trans_b, rounds and not is_cpu(self.target))
         _ = product.layout  # no kernel takes every strides
         z = Tensor(product.element, product.shape, dense_strides(product.shape))
         return Kernel(

@@ -26,6 +26,7 @@ from math import prod
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, REDUCTIONS, Body, is_table, table_type
+from aicf_mlir.ir.registry import is_cpu
 from aicf_mlir.ir.roundings import check_read
 from aicf_mlir.kernels.identity import kernel_id
 from aicf_mlir.kernels.product import Product
@@ -282,7 +283,7 @@ class Kernel:
         """`in_place`, of the operands of a launch: those of the product come before the body's others."""
         if self.product is None:
             return self.in_place
-        holder = self.holder if self.target == "cpu" else None
+        holder = self.holder if is_cpu(self.target) else None
         return frozenset((result, operand + 1) for result, operand in self.in_place if result != holder)
 
 

@@ -15,7 +15,6 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel
@@ -27,6 +26,7 @@ from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.layouts import Layout, disjoint, layout_of, shares_block, with_layout
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
+from aicf_mlir.passes.target import TargetPass
 
 MOVES = (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)
 """Ops whose result has elements of their operand."""
@@ -299,7 +299,7 @@ def writer_of(copy: KernelOp) -> tuple[OpResult, Layout, Operation] | None:
 
 
 @dataclass(frozen=True)
-class ElideCopiesPass(ModulePass):
+class ElideCopiesPass(TargetPass):
     """Let launches read views, and write parts and transposes, if a kernel of the target takes their layout.
 
     Options:
@@ -307,11 +307,6 @@ class ElideCopiesPass(ModulePass):
     """
 
     name = "elide-copies"
-
-    target: str = "cpu"
-
-    def __post_init__(self) -> None:
-        registry.check_target(self.target)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in op.ops:

@@ -17,29 +17,26 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.properties import is_true
-from aicf_mlir.ir.registry import architecture
 from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.passes.target import TargetPass
 
 MOST_BYTES = 8 << 20
 """The most bytes of the factors of a product: a larger one fills a chip, and its factors would be held for longer."""
 
 
 @dataclass(frozen=True)
-class JoinProductsPass(ModulePass):
+class JoinProductsPass(TargetPass):
     """Make one product of those over rows that are added, on a GPU."""
 
     name = "join-products"
 
-    target: str = "cpu"
-
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if architecture(self.target) == "cpu":
+        if self.is_cpu:
             return
         for function in op.walk():
             if isinstance(function, FuncOp) and not function.is_declaration:

@@ -14,16 +14,15 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, OpResult, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
-from aicf_mlir.ir import registry
 from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.layouts import Layout, layout_of, shares_block
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
+from aicf_mlir.passes.target import TargetPass
 
 LARGE = 1 << 24
 """Bytes of a block of which a part is copied."""
@@ -34,7 +33,7 @@ LONG = 16
 
 
 @dataclass(frozen=True)
-class KeepPartsPass(ModulePass):
+class KeepPartsPass(TargetPass):
     """Copy a small part of a large block that is read for much longer than the rest.
 
     Options:
@@ -43,13 +42,8 @@ class KeepPartsPass(ModulePass):
 
     name = "keep-parts"
 
-    target: str = "cpu"
-
-    def __post_init__(self) -> None:
-        registry.check_target(self.target)
-
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if registry.architecture(self.target) == "cpu":
+        if self.is_cpu:
             return
         for function in op.ops:
             if not isinstance(function, FuncOp) or function.is_declaration:

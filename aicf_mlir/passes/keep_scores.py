@@ -13,7 +13,6 @@ from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects.nn.attention import AttentionBase, AttentionGradBase
@@ -22,7 +21,9 @@ from aicf_mlir.ir.body import BITS
 from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.properties import is_true
+from aicf_mlir.ir.registry import is_cpu
 from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.passes.target import TargetPass
 
 SHORTEST = 128
 """The number of causal keys from which on the CPU gains by the keys that it skips."""
@@ -38,19 +39,17 @@ of a forward pass alone.
 
 
 @dataclass(frozen=True)
-class KeepScoresPass(ModulePass):
+class KeepScoresPass(TargetPass):
     """Compose nn.attention and its gradient, which then share the weights, where the target rather keeps the scores."""
 
     name = "keep-scores"
-
-    target: str = "cpu"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for inner in list(op.walk()):
             if not isinstance(inner, AttentionBase) or not keeps_scores(inner, self.target):
                 continue
             gradients = [use.operation for kept in (inner.largest, inner.total) for use in kept.uses]
-            if self.target != "cpu" and not gradients and skips_half(inner, self.target):
+            if not self.is_cpu and not gradients and skips_half(inner, self.target):
                 continue
             if all(is_gradient(each, inner) for each in gradients):
                 compose(
@@ -66,7 +65,7 @@ def keeps_scores(op: AttentionBase, target: str) -> bool:
     """
     *rows, keys = op.scores_shape
     count = math.prod(rows) * keys
-    if target != "cpu":
+    if not is_cpu(target):
         return op.dropped is None and BITS[element_name(element_type(op.query))] >= 32 and count in ON_GPU
     skips = is_true(op.causal) and keys >= SHORTEST
     return op.dropped is not None or (not skips and count <= MOST_SCORES)

@@ -12,23 +12,22 @@ from math import prod
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
-from aicf_mlir.ir import registry
 from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.layouts import Layout, with_layout
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
+from aicf_mlir.passes.target import TargetPass
 
 LARGE = 1 << 20
 """Bytes of a constant from which on it is repeated in each step."""
 
 
 @dataclass(frozen=True)
-class LargeConstantsPass(ModulePass):
+class LargeConstantsPass(TargetPass):
     """Repeat a number where a launch may write its result to the memory of a large constant.
 
     Options:
@@ -36,11 +35,6 @@ class LargeConstantsPass(ModulePass):
     """
 
     name = "large-constants"
-
-    target: str = "cpu"
-
-    def __post_init__(self) -> None:
-        registry.check_target(self.target)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         selection = Selection(op, self.target)

@@ -14,12 +14,10 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import tensor_spec
-from aicf_mlir.ir import registry
 from aicf_mlir.ir.body import is_float
 from aicf_mlir.ir.layouts import layout_of
 from aicf_mlir.ir.locations import common_location
@@ -27,6 +25,7 @@ from aicf_mlir.ir.signature import argument_labels
 from aicf_mlir.ir.tensor_op import tensor_type
 from aicf_mlir.passes.elide_copies import is_move
 from aicf_mlir.passes.fuse.segments import bytes_of, is_returned, readers_of
+from aicf_mlir.passes.target import TargetPass
 
 MOST_TENSORS = 15
 """The tensors of one launch, whose shapes are parameters of its kernel."""
@@ -68,7 +67,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class MergeCopiesPass(ModulePass):
+class MergeCopiesPass(TargetPass):
     """Write copies that need nothing of each other as one launch, on a GPU.
 
     Options:
@@ -77,11 +76,8 @@ class MergeCopiesPass(ModulePass):
 
     name = "merge-copies"
 
-    target: str = "cpu"
-
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        registry.check_target(self.target)
-        if registry.architecture(self.target) == "cpu":
+        if self.is_cpu:
             return
         for function in op.ops:
             if isinstance(function, FuncOp) and not function.is_declaration:

@@ -15,7 +15,6 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import nn
@@ -24,10 +23,10 @@ from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.properties import is_true
-from aicf_mlir.ir.registry import architecture
 from aicf_mlir.ir.signature import argument_labels, result_labels, return_op
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.autodiff import CUTS
+from aicf_mlir.passes.target import TargetPass
 
 LEAST_ROWS = 1024
 """The fewest rows of x: with fewer the copies of the weights are no small part of what moves."""
@@ -38,15 +37,13 @@ Key = tuple[SSAValue, bool, bool, object, tuple[str, ...], int]
 
 
 @dataclass(frozen=True)
-class MergeProductsPass(ModulePass):
+class MergeProductsPass(TargetPass):
     """Make one product of those that multiply one x by several weights, on a GPU."""
 
     name = "merge-products"
 
-    target: str = "cpu"
-
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if architecture(self.target) == "cpu":
+        if self.is_cpu:
             return
         for function in op.walk():
             if isinstance(function, FuncOp) and not function.is_declaration:

@@ -20,7 +20,7 @@ from aicf_mlir.dialects.plan.ahead import AHEAD, settled
 from aicf_mlir.dialects.plan.kernels import use_of
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.attributes import to_attribute
-from aicf_mlir.ir.registry import capability
+from aicf_mlir.ir.registry import capability, is_cpu
 
 FIRST = 90
 """The compute capability from which on a kernel may be started early."""
@@ -49,7 +49,7 @@ class PrefetchPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in op.ops:
-            if not isinstance(program, ProgramOp) or (target := program.target.data) == "cpu":
+            if not isinstance(program, ProgramOp) or is_cpu(target := program.target.data):
                 continue
             if capability(target) < FIRST:
                 continue

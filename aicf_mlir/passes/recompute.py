@@ -15,14 +15,12 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, OpResult, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel_op import tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.ir import registry
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.body import COLUMN_SUM, PHILOX, REDUCTIONS, TRANSCENDENTAL, Body, is_table
 from aicf_mlir.ir.dtypes import element_name
@@ -36,6 +34,7 @@ from aicf_mlir.passes.fuse.loops.cluster import MOST_LINES, MOST_OPERANDS
 from aicf_mlir.passes.fuse.loops.emit import operand_at, type_of
 from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, compares_elements, member_of
 from aicf_mlir.passes.fuse.rounding import element_of
+from aicf_mlir.passes.target import TargetPass
 
 LARGE = 1 << 20
 """Bytes of a value from which on it is computed again."""
@@ -56,7 +55,7 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RecomputePass(ModulePass):
+class RecomputePass(TargetPass):
     """Compute values of generated launches again where they are read, if that moves fewer bytes and keeps none for longer.
 
     Options:
@@ -65,13 +64,8 @@ class RecomputePass(ModulePass):
 
     name = "recompute"
 
-    target: str = "cpu"
-
-    def __post_init__(self) -> None:
-        registry.check_target(self.target)
-
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if registry.architecture(self.target) == "cpu":
+        if self.is_cpu:
             return
         bodies = Bodies(op)
         for function in op.ops:

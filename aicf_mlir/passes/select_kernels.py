@@ -13,7 +13,6 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
-from xdsl.passes import ModulePass
 
 from aicf_mlir.dialects.generated import GeneratedOp, Selection
 from aicf_mlir.dialects.kernel_op import KernelOp
@@ -23,6 +22,7 @@ from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry, remarks
 from aicf_mlir.ir.registry import Use
 from aicf_mlir.ir.remarks import remark
+from aicf_mlir.passes.target import TargetPass
 from aicf_mlir.tuning.lock import Lock
 from aicf_mlir.tuning.obeyed import check_module, text_of
 
@@ -74,7 +74,7 @@ def reason_of(error: SelectionError, target: str) -> str:
 
 
 @dataclass(frozen=True)
-class SelectKernelsPass(ModulePass):
+class SelectKernelsPass(TargetPass):
     """Choose a kernel for every launch from the runtime's registry.
 
     Options:
@@ -85,12 +85,8 @@ class SelectKernelsPass(ModulePass):
 
     name = "select-kernels"
 
-    target: str = "cpu"
     lock: str = ""
     whole: bool = True
-
-    def __post_init__(self) -> None:
-        registry.check_target(self.target)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         selection = Selection(op, self.target)

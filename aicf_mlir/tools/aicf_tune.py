@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.errors import PlanError
+from aicf_mlir.ir.registry import is_cpu
 from aicf_mlir.tools.command_line import OK, ToolParser
 from aicf_mlir.tools.one_file import OneFile, OnePlan
 from aicf_mlir.tools.plan_step import check_device
@@ -44,7 +45,7 @@ class Run(OnePlan):
 
     def text(self, program: ProgramOp) -> str:
         """The lock, measured on the device of the plan's target."""
-        device = "cpu" if program.target.data == "cpu" else "cuda:0"
+        device = "cpu" if is_cpu(program.target.data) else "cuda:0"
         check_device(program, device)
         programs = [program, *(Further.read(path, program.target.data) for path in self.options.further)]
         uses = [use for each in programs for use in prebuilt_uses(each).values()]

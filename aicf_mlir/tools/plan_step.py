@@ -15,7 +15,7 @@ from aicf_mlir.errors import DataError, PlanError
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.plan import evaluate_plan, run_plan
-from aicf_mlir.ir.registry import runs_on
+from aicf_mlir.ir.registry import is_cpu, runs_on
 from aicf_mlir.ir.roles import ARGUMENT_ROLES, RETURNED_ROLES, UPDATED_ROLES
 from aicf_mlir.ir.signature import Key
 from aicf_mlir.machine import hardware
@@ -182,7 +182,7 @@ class PlanStep:
 
 def device_of(module: ModuleOp) -> str:
     """The device for which a plan was made."""
-    return "cpu" if find_program(module).target.data == "cpu" else "cuda"
+    return "cpu" if is_cpu(find_program(module).target.data) else "cuda"
 
 
 def target_of(device: str) -> str:

@@ -22,7 +22,7 @@ from aicf_mlir.codegen.cuda.back_to_back_plan import (
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.element_types import NARROW
-from aicf_mlir.ir.registry import capability
+from aicf_mlir.ir.registry import capability, is_cpu
 from aicf_mlir.kernels.back_to_back import BackToBackKernel
 
 WIDEST = 128
@@ -72,7 +72,7 @@ def plan_of(kernel: BackToBackKernel) -> ChainSchedule | str:
 
 
 def _faults(kernel: BackToBackKernel) -> Iterator[str]:
-    if kernel.target == "cpu" or capability(kernel.target) != 90:
+    if is_cpu(kernel.target) or capability(kernel.target) != 90:
         yield f"needs compute capability 9.0, got {kernel.target}"
         return
     if not kernel.rows:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from aicf_mlir.dialects.plan.hazards import Reach
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
+from aicf_mlir.ir.registry import is_cpu
 
 if TYPE_CHECKING:
     from aicf_mlir.dialects.plan.program import ProgramOp
@@ -54,7 +55,7 @@ def check_branches(program: ProgramOp) -> None:
                 f"the branch of @{launch.symbol} must be 1 to {MOST - 1}, got {number};"
                 " a launch on branch 0 names none",
             )
-        if program.target.data == "cpu":
+        if is_cpu(program.target.data):
             refuse(
                 launch,
                 f"@{launch.symbol} is on branch {number}, but the CPU runs launches one after another; leave it out",

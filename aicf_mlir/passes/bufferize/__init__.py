@@ -39,7 +39,7 @@ from aicf_mlir.ir.attributes import AttributeValue, Symbol
 from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.names import printed_names
-from aicf_mlir.ir.registry import Use, checks
+from aicf_mlir.ir.registry import Use, checks, is_cpu
 from aicf_mlir.ir.roles import KEPT_ROLES
 from aicf_mlir.ir.signature import (
     STATUS,
@@ -260,7 +260,7 @@ class Bufferizer:
         If one reads the slot of an argument, which another may write, they stay as they are, in their order.
         """
         roles = {self.table.by_symbol[self.slot_of[value].root].role.data for value, _ in self.copies_at_end}
-        if self.target == "cpu" or roles != {"temp"}:  # on a CPU a launch is a call
+        if is_cpu(self.target) or roles != {"temp"}:  # on a CPU a launch is a call
             return [[copy] for copy in self.copies_at_end]
         groups: dict[object, list[tuple[SSAValue, SlotOp]]] = {}
         for value, slot in self.copies_at_end:

@@ -8,7 +8,6 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType, f32
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import nn
@@ -24,10 +23,11 @@ from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.convolutions.channels_last import ChannelsLast, permuted, to_last
 from aicf_mlir.passes.convolutions.expansion import Expansion
 from aicf_mlir.passes.lower.same import lower_as_it_stands
+from aicf_mlir.passes.target import TargetPass
 
 
 @dataclass(frozen=True)
-class ConvolutionsPass(ModulePass):
+class ConvolutionsPass(TargetPass):
     """Lay images out channels last where a kernel of the target convolves them fast; write other convolutions as products.
 
     Where a kernel is fast in f32 alone, as on a CPU, the operands of 16 bits are widened and the result is rounded: what the sums
@@ -36,8 +36,6 @@ class ConvolutionsPass(ModulePass):
     """
 
     name = "convolutions"
-
-    target: str = "cpu"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if not any(isinstance(inner, ConvolvingOp) for inner in op.walk()):
@@ -59,7 +57,7 @@ class ConvolutionsPass(ModulePass):
         """Compute `op` in f32 if no fast kernel has its own type, but one has f32, or the other way rounds terms."""
         types = [TensorType(f32, shape_of(value)) for value in op.operands]
         a, b = Block(arg_types=types).args
-        rounds_terms = self.target == "cpu" and isinstance(op, nn.ConvolutionInputGradOp)
+        rounds_terms = self.is_cpu and isinstance(op, nn.ConvolutionInputGradOp)
         wide = rounds_terms or self.runs(type(op)(a, b, op.convolved, op.size.get_values()))
         if self.runs(op) or not wide:
             return
@@ -77,7 +75,7 @@ class ConvolutionsPass(ModulePass):
             return False
         finally:
             launch.erase()
-        device = "cpu" if self.target == "cpu" else "cuda"
+        device = "cpu" if self.is_cpu else "cuda"
         kernels = [row["name"] for row in registry.kernels_of(launch.op_name) if row["device"] == device]
         return kernel != kernels[-1]
 

@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
 
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.ir import registry
 from aicf_mlir.passes.fuse.activations import FuseActivationsPass
 from aicf_mlir.passes.fuse.aligned_products import FuseAlignedProductsPass
 from aicf_mlir.passes.fuse.arguments import FuseArgumentsPass
@@ -38,6 +36,7 @@ from aicf_mlir.passes.fuse.small_batches import FuseSmallBatchesPass
 from aicf_mlir.passes.fuse.tall_products import FuseTallProductsPass
 from aicf_mlir.passes.fuse.totals import FuseTotalsPass
 from aicf_mlir.passes.fuse.updates import FuseUpdatesPass
+from aicf_mlir.passes.target import TargetPass
 
 RULES: tuple[FusionRule, ...] = (
     FuseGradientsPass(),
@@ -69,7 +68,7 @@ RULES: tuple[FusionRule, ...] = (
 
 
 @dataclass(frozen=True)
-class FusePass(ModulePass):
+class FusePass(TargetPass):
     """Apply all rules of fusion in their order.
 
     Options:
@@ -81,12 +80,11 @@ class FusePass(ModulePass):
 
     name = "fuse"
 
-    target: str = "cpu"
     back_to_back_rows: int | None = None
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        registry.check_target(self.target)
+        super().__post_init__()
         known = sorted({rule.name for rule in RULES})
         if unknown := [name for name in self.without if name not in known]:
             raise ValueError(f"without: there is no rule '{unknown[0]}'; the rules are {', '.join(known)}")

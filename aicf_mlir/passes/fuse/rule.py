@@ -10,15 +10,14 @@ from typing import ClassVar
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.plan import LaunchOp
 from aicf_mlir.dialects.scalar import Bodies, BodyOp
-from aicf_mlir.ir import registry
 from aicf_mlir.ir.signature import return_op
 from aicf_mlir.passes.fuse.constants import write_constants_first
+from aicf_mlir.passes.target import TargetPass
 
 SMALL_STEP = "aicf.small_step"
 """Marks a function for a GPU whose launches are so small that their number counts. `fuse-updates` writes it, and
@@ -27,27 +26,14 @@ SMALL_STEP = "aicf.small_step"
 
 
 @dataclass(frozen=True)
-class FusionRule(ModulePass):
+class FusionRule(TargetPass):
     """A pass that writes some launches of a function as fewer or faster ones of the same meaning.
 
     Each is legal by itself and in any order: it never loses a value that something else uses.
-
-    Options:
-      target: "cpu" (the default), or a compute capability such as "sm_90", with "+" and each library that it may use
     """
 
     DEVICES: ClassVar[Collection[str]] = ("cpu", "cuda")
     """Where the rule pays; on other devices it changes nothing."""
-
-    target: str = "cpu"
-
-    def __post_init__(self) -> None:
-        registry.check_target(self.target)
-
-    @property
-    def is_cpu(self) -> bool:
-        """True if a launch is a call."""
-        return registry.architecture(self.target) == "cpu"
 
     @property
     def pays(self) -> bool:

@@ -19,6 +19,7 @@ from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.branches import MOST, reach_of, with_branch_order
 from aicf_mlir.dialects.plan.hazards import hazards, order_launches
 from aicf_mlir.errors import PlanError
+from aicf_mlir.ir.registry import is_cpu
 from aicf_mlir.passes.multi_stream.estimates import exchanges_of, microseconds_of
 from aicf_mlir.passes.multi_stream.scheduling import assign
 from aicf_mlir.passes.multi_stream.versions import give_memory, overwrites
@@ -55,7 +56,7 @@ class MultiStreamPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in op.ops:
-            if not isinstance(program, ProgramOp) or program.target.data == "cpu":
+            if not isinstance(program, ProgramOp) or is_cpu(program.target.data):
                 continue
             if program.arenas or program.peak is not None:
                 message = (

@@ -38,3 +38,15 @@ def test_no_other_file_has_sizes_of_a_chip() -> None:
         if re.search(r"= .*\b(132|264|528)\b|\"sm_\d+\": \d", line)
     ]
     assert found == []
+
+
+def test_one_file_compares_a_target() -> None:
+    """What asks whether a target is a CPU, and names a library, asks the registry."""
+    files = [path for path in (ROOT / "aicf_mlir").rglob("*.py") if path.name != "registry.py"]
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in files
+        for line in path.read_text().splitlines()
+        if re.search(r'(target|target\.data|architecture\S*) [=!]= "cpu"|cublaslt', line)
+    ]
+    assert found == []

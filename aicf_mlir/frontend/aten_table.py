@@ -48,7 +48,7 @@ from aicf_mlir.frontend.aten_rows import (
     transpose,
 )
 from aicf_mlir.frontend.aten_slices import concat, narrow, select, split, stack, unbind
-from aicf_mlir.frontend.aten_updates import copied, lerp
+from aicf_mlir.frontend.aten_updates import copied, lerp, overwritten
 from aicf_mlir.frontend.call import AtenRule
 from aicf_mlir.frontend.complex_parts import MAGNITUDE
 
@@ -319,7 +319,7 @@ TABLE: dict[str, AtenRule] = {
         *("lift_fresh.default", "lift_fresh_copy.default"),
     ),
     **rows(detach, "detach.default"),
-    **rows(copied, "copy.default"),
+    **rows(overwritten(copied), "copy.default"),
     **rows(lerp, "lerp.Scalar"),
     **rows(aten_random.dropout, "dropout.default"),
     **rows(aten_random.native_dropout, "native_dropout.default"),
@@ -342,10 +342,11 @@ TABLE: dict[str, AtenRule] = {
     **rows(aten_losses.nll_loss, "nll_loss_forward.default", "nll_loss2d_forward.default"),
     **rows(aten_losses.mse_loss, "mse_loss.default"),
     **rows(aten_losses.cross_entropy, "cross_entropy_loss.default"),
-    **rows(full_like(0), "zeros_like.default", "new_zeros.default", "zero.default"),
+    **rows(full_like(0), "zeros_like.default", "new_zeros.default"),
+    **rows(overwritten(full_like(0)), "zero.default"),
     **rows(full_like(1), "ones_like.default", "new_ones.default"),
     **rows(full_like(), "full_like.default", "new_full.default"),
-    **rows(full_like(key="value"), "fill.Scalar"),
+    **rows(overwritten(full_like(key="value")), "fill.Scalar"),
     **rows(nothing, "_assert_tensor_metadata.default"),
     **rows(asserted, "_assert_async.default", "_assert_async.msg"),
 }

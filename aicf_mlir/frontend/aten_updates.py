@@ -6,7 +6,23 @@ from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
-from aicf_mlir.frontend.call import Call
+from aicf_mlir.frontend.call import AtenRule, Call, Value
+
+
+def overwritten(rule: AtenRule) -> AtenRule:
+    """Return `rule`, of whose result no element depends on `self`: that has a gradient of zeros, as torch says.
+
+    A part of another value needs none: the rest of that is read where the part is written back.
+    """
+
+    def row(call: Call) -> Value:
+        made, given = rule(call), call["self"]
+        is_whole = isinstance(given, SSAValue) and not isinstance(given.owner, nn.ConstantOp | nn.SplitOp)
+        if not is_whole or not call.needs_gradient("self"):
+            return made
+        return call.emit.depending(call.of(made, call.expected.dtype), given)
+
+    return row
 
 
 def copied(call: Call) -> SSAValue:

@@ -24,7 +24,25 @@ OPS: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
     "scatter_reduce": lambda w, x, none: x.scatter_reduce(0, none.long(), w[:0], "amax"),
     "slice_scatter": lambda w, x, none: x.slice_scatter(w[:0], 0, 1, 1),
     "diagonal_scatter": lambda w, x, none: x.diagonal_scatter(w[0, :0], 3),
+    "copy_": lambda w, x, none: (w * 2).copy_(x),
+    "zero_": lambda w, x, none: (w * 2).zero_() + x,
+    "fill_": lambda w, x, none: (w * 2).fill_(1.5) * x,
+    "assigned": lambda w, x, none: whole(w * 2, x),
+    "assigned in part": lambda w, x, none: assigned(w * 2, x),
 }
+
+
+def whole(value: Tensor, x: Tensor) -> Tensor:
+    """A value that is written as a whole."""
+    value[:] = x
+    return value
+
+
+def assigned(value: Tensor, x: Tensor) -> Tensor:
+    """A value whose rows are written one after the other."""
+    for row in range(3):
+        value[row] = x[row]
+    return value
 
 
 class Emptied(nn.Module):

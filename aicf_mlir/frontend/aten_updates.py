@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.ir import SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
@@ -12,15 +12,17 @@ from aicf_mlir.frontend.call import AtenRule, Call, Value
 def overwritten(rule: AtenRule) -> AtenRule:
     """Return `rule`, of whose result no element depends on `self`: that has a gradient of zeros, as torch says.
 
-    A part of another value needs none: the rest of that is read where the part is written back.
+    A part of another value needs none: the rest of that is read where the part is written back. Nor does a parameter, which
+    torch lets be written without a record alone.
     """
 
     def row(call: Call) -> Value:
         made, given = rule(call), call["self"]
-        is_whole = isinstance(given, SSAValue) and not isinstance(given.owner, nn.ConstantOp | nn.SplitOp)
-        if not is_whole or not call.needs_gradient("self"):
+        is_part = isinstance(given, OpResult) and isinstance(given.op, nn.ConstantOp | nn.SplitOp)
+        is_computed = isinstance(given, OpResult) and not is_part
+        if not is_computed or not call.is_forward or not call.needs_gradient("self"):
             return made
-        return call.emit.depending(call.of(made, call.expected.dtype), given)
+        return call.emit.depending(call.of(made, call.expected.dtype), call.value("self"))
 
     return row
 

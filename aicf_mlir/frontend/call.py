@@ -36,6 +36,8 @@ class Call:
     """The device of the step."""
     carriers: Sequence[Value]
     """The arguments that a trained parameter reaches."""
+    is_forward: bool = True
+    """False after a body has called backward or written a parameter: torch records no write of these."""
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]

@@ -55,6 +55,8 @@ class NodeImporter(abc.ABC):
         self._values: dict[Node, Value] = {}
         self._carriers: set[Node] = set()
         """The nodes that a trained parameter reaches."""
+        self._is_forward = True
+        """False after a body has called backward or written a parameter: torch records no write of these."""
 
     def emit_node(self, node: Node) -> None:
         """Import one call."""
@@ -93,6 +95,7 @@ class NodeImporter(abc.ABC):
             materialize=self.materialize,
             device=self._device,
             carriers=[self._values[each] for each in node.all_input_nodes if each in self._carriers],
+            is_forward=self._is_forward,
         )
         try:
             if is_known(node, call.arguments):

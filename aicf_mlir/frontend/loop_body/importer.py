@@ -83,6 +83,7 @@ class LoopImporter(Importer):
                 raise GradientLeft(self._names[param], self._emit.location)
             self._values[node] = param  # only its type is needed
             return
+        self._is_forward = False
         if node.target is BACKWARD:
             self._values[node] = self._gradients(*cast(tuple[Node, list[Node]], node.args[:2]))
         elif node.target in (WRITTEN, LEAF):

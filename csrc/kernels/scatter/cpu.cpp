@@ -1,6 +1,7 @@
 // scatter_add and scatter_rows on the CPU: a list of sources for each row of the result, in their order, or
-// the last of them; then rows side by side.
+// the last of them; then rows side by side. Sources of short rows go to them at once.
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_types.h"
@@ -50,6 +51,29 @@ void reduce_row(const Scatter& s, const Sources& sources, int64_t row) {
   }
 }
 
+// Whether each source is reduced with the result in memory, in the order of the sources, which is that of a
+// list too. Sums of 16 bits would be rounded at each, and a row whose own elements do not count has no first.
+bool is_direct(const Scatter& s) { return dtype_size(s.dtype) >= 4 && s.include_self && s.columns < kWide; }
+
+template <class T, class Reduction>
+void reduce_directly(const Scatter& s) {
+  const T *x = static_cast<const T*>(s.x), *src = static_cast<const T*>(s.src);
+  T* y = static_cast<T*>(s.y);
+  const int64_t columns = s.columns;
+  if (x != y)
+    in_parallel(s.rows * columns, kGrainElements,
+                [=](int64_t begin, int64_t end) { std::copy(x + begin, x + end, y + begin); });
+  // By one thread: parts of the rows would each read all indices, with half of their branches mispredicted.
+  for (int64_t i = 0; i < s.sources; ++i) {
+    const int64_t row = s.index[i], source = s.source(i);
+    if (row < 0 || row >= s.rows || source < 0) continue;
+    for (int64_t j = 0; j < columns; ++j) {
+      T& to = y[row * columns + j];
+      to = Reduction::of(to, src[source * s.src_step + j]);
+    }
+  }
+}
+
 // Elements of one size. Short rows are written where they belong, one after the other; for long ones the last
 // source of each is looked for, so that rows are copied side by side.
 template <class Bits>
@@ -90,7 +114,7 @@ size_t scatter_cpu_workspace(const OpDesc& op) {
   for (const Scatter& s : scatters_of(op)) {
     if (s.kind == Scatters::Last)
       return s.columns < kWide ? 0 : static_cast<size_t>(s.rows) * sizeof(int64_t);
-    most = std::max(most, s.rows + s.sources);
+    if (!is_direct(s)) most = std::max(most, s.rows + s.sources);
   }
   return static_cast<size_t>(most) * sizeof(int64_t);
 }
@@ -98,11 +122,16 @@ size_t scatter_cpu_workspace(const OpDesc& op) {
 Status scatter_cpu(const std::vector<Scatter>& scatters, const LaunchContext& ctx) {
   Status status = Status::ok();
   for (const Scatter& s : scatters) {
-    const Sources sources(s, ctx.workspace);
     AICF_TRY(with_float_type(s.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       status = with_reduction<Compute<T>>(s.kind, [&](auto reduction) {
         using Reduction = typename decltype(reduction)::type;
+        if constexpr (std::is_same_v<T, Compute<T>>)
+          if (is_direct(s)) {
+            reduce_directly<T, Reduction>(s);
+            return Status::ok();
+          }
+        const Sources sources(s, ctx.workspace);
         in_parallel(s.rows, grain_rows(s.columns), [&](int64_t begin, int64_t end) {
           for (int64_t row = begin; row < end; ++row) reduce_row<T, Reduction>(s, sources, row);
         });

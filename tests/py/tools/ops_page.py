@@ -59,8 +59,8 @@ of `torch.fft` is supported. A batch and an output are real: use `torch.view_as_
 - Random numbers come from a generator of our own (`seed=`, `step.seed(n)`). They follow torch's laws, but are not the same
   numbers.
 - A buffer may be updated by a value that is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,
-  `self.count += 1`, `self.last = x.detach()`). An attribute of a module that is no buffer or parameter is after each step as it was
-  before: `self.calls += 1` with a number counts nothing. Make it a buffer, or return it.
+  `self.count += 1`, `self.last = x.detach()`). An attribute of a module that is no buffer or parameter is after each step
+  as it was before: `self.calls += 1` with a number counts nothing. Make it a buffer, or return it.
 - A gradient is cut by `detach` and `no_grad`. [Gradients in the loss](guide/derivatives.md) are of any order.
 - No op takes functions (`torch.cond`, `while_loop`, `scan`).
 """

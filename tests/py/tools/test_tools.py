@@ -74,7 +74,7 @@ def test_locations_are_printed_on_request(opt: Opt) -> None:
         (["--lowr"], "unknown option '--lowr'; did you mean --lower or --lock?"),
         (["--xyzzy"], "unknown option '--xyzzy'; see --help"),
         (["--target", "sm_999"], "there is no target 'sm_999'; there are cpu, sm_75, sm_80, sm_86"),
-        (["--stage", "plan=target=sm_7"], "pass 'fuse': there is no target 'sm_7'; there are cpu"),
+        (["--stage", "plan=target=sm_7"], "pass 'merge-products': there is no target 'sm_7'; there are cpu"),
         (["--select-kernels=target=gpu"], "pass 'select-kernels': there is no target 'gpu'; there are cpu"),
         (["--side-by-side"], "unknown option '--side-by-side'; it is now called --multi-stream"),
         (["-p", "read-ahead"], "unknown pass 'read-ahead'; it is now called prefetch"),

@@ -64,7 +64,7 @@ class TracedCalls(TorchFunctionMode):
             return with_values(call, args, given)
         try:
             return call(*args, **given)
-        except Exception:
+        except (TypeError, ValueError, RuntimeError):  # of torch, for a number that it does not trace
             if not any(isinstance(each, LiveNumber) for each in (*args, *given.values())):
                 raise
             return with_values(call, args, given)

@@ -43,8 +43,10 @@ class FuseAlignedProductsPass(FusionRule):
     DEVICES: ClassVar = ("cuda",)
 
     def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        if is_small(function):
+            return
         padding = Padding(function)
-        for op in [] if is_small(function) else list(function.body.block.ops):
+        for op in list(function.body.block.ops):
             if isinstance(op, kernel.GemmOp):
                 padding.align(op)
 

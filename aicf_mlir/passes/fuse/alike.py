@@ -16,7 +16,8 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.passes.elide_copies import is_move
-from aicf_mlir.passes.fuse.segments import bytes_of, readers_of
+from aicf_mlir.passes.fuse.segments import bytes_of
+from aicf_mlir.passes.fuse.views import readers_of
 
 
 @dataclass

@@ -35,9 +35,9 @@ from aicf_mlir.passes.fuse.segments import (
     kind_of,
     layout_of,
     most_segments,
-    readers_of,
 )
 from aicf_mlir.passes.fuse.updating import is_loop
+from aicf_mlir.passes.fuse.views import readers_of
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.passes.fuse.rule import SMALL_STEP, FusionRule, is_small
 from aicf_mlir.passes.fuse.small_batches import generate
 from aicf_mlir.passes.fuse.small_updates import is_small_product
-from aicf_mlir.passes.fuse.views import sink
+from aicf_mlir.passes.fuse.views import readers_of, sink
 
 FIRST = -1
 """The level of a cast of arguments, which most steps keep from the step before."""
@@ -214,22 +214,18 @@ def makers_of(value: SSAValue) -> Iterator[Operation]:
         yield op
 
 
-def readers_of(value: SSAValue) -> Iterator[Operation]:
-    """The ops that read `value`, also through ops that move no memory; the return op is left out."""
-    for use in value.uses:
-        if isinstance(use.operation, kernel.VIEWS):
-            yield from readers_of(use.operation.results[0])
-        elif not isinstance(use.operation, ReturnOp):
-            yield use.operation
+def launches_on(value: SSAValue) -> Iterator[Operation]:
+    """The launches that read `value`."""
+    return (op for op in readers_of(value) if not isinstance(op, ReturnOp))
 
 
 def readers_of_casts(value: SSAValue) -> Iterator[Operation]:
     """The ops that read `value` or a cast of it: an update before them could not write the cast too (persistent_weights.py)."""
-    for reader in readers_of(value):
+    for reader in launches_on(value):
         yield reader
         for operand, result in pairs_of(reader):
             if kernel.block_of(operand) is value:
-                yield from readers_of(result)
+                yield from launches_on(result)
 
 
 def pairs_of(op: Operation) -> Iterator[tuple[SSAValue, SSAValue]]:

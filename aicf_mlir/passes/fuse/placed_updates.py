@@ -5,7 +5,6 @@ The sooner a gradient is used, the sooner its operands may go; and its weight is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +15,10 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.passes.fuse.rule import FusionRule
+from aicf_mlir.passes.fuse.views import readers_of
+
+Place = tuple[int, ...]
+"""Where an op stands: its number in the text, and behind it what has been moved there, the latest first."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,10 @@ class FusePlacedUpdatesPass(FusionRule):
     DEVICES: ClassVar = ("cpu",)
 
     def fuse(self, function: FuncOp, bodies: Bodies) -> None:
-        for launch in list(function.body.block.ops):
+        places: dict[Operation, Place] = {op: (at,) for at, op in enumerate(function.body.block.ops)}
+        for number, launch in enumerate(list(places)):
             if isinstance(launch, kernel.GemmMapOp) and is_only_returned(launch):
-                place(launch, function.body.block)
+                place(launch, function.body.block, places, number)
 
 
 def is_only_returned(launch: KernelOp) -> bool:
@@ -39,9 +43,8 @@ def is_only_returned(launch: KernelOp) -> bool:
     return all(isinstance(op, ReturnOp) for value in launch.results for op in readers_of(value))
 
 
-def place(launch: KernelOp, block: Block) -> None:
-    """Move one launch up, with the views that it reads."""
-    position = {op: at for at, op in enumerate(block.ops)}
+def place(launch: KernelOp, block: Block, places: dict[Operation, Place], number: int) -> None:
+    """Move one launch up, with the views that it reads; `number` grows from launch to launch."""
     views, known = list[Operation](), list[SSAValue]()
     waiting = list(launch.operands)
     while waiting:
@@ -53,25 +56,13 @@ def place(launch: KernelOp, block: Block) -> None:
             known.append(value)
     before = [op for value in known if isinstance(op := value.owner, Operation)]
     replaced = [value for value in known if isinstance(value.owner, Block)]
-    before += [
-        op
-        for value in replaced
-        for op in readers_of(value)
-        if position.get(op, len(position)) < position[launch]
-    ]
+    readers = [op for value in replaced for op in readers_of(value)]
+    before += [op for op in readers if op in places and places[op] < places[launch]]
     if not before:
         return
-    last = max(before, key=position.__getitem__)
-    moved = [*(op for op in dict.fromkeys(reversed(views)) if position[op] > position[last]), launch]
-    for op in moved:
+    last = max(before, key=places.__getitem__)
+    moved = [*(op for op in dict.fromkeys(reversed(views)) if places[op] > places[last]), launch]
+    for at, op in enumerate(moved):
         op.detach()
+        places[op] = (*places[last], -number, at)  # before what has been moved there earlier
     block.insert_ops_after(moved, last)
-
-
-def readers_of(value: SSAValue) -> Iterator[Operation]:
-    """All ops that read `value`, also through ops that move no memory."""
-    for use in value.uses:
-        if isinstance(use.operation, kernel.VIEWS):
-            yield from readers_of(use.operation.results[0])
-        else:
-            yield use.operation

@@ -31,7 +31,7 @@ from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
 from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, member_of
 from aicf_mlir.passes.fuse.rule import FusionRule
 from aicf_mlir.passes.fuse.updating import updating
-from aicf_mlir.passes.fuse.views import sink
+from aicf_mlir.passes.fuse.views import readers_of, sink
 
 SMALL = 1 << 18
 """The bytes of results in further memory that the maps of one launch may have together."""
@@ -217,15 +217,6 @@ def bytes_of(value: SSAValue) -> int:
 def is_returned(value: SSAValue) -> bool:
     """True if it has a slot of its own."""
     return any(isinstance(reader, ReturnOp) for reader in readers_of(value))
-
-
-def readers_of(value: SSAValue) -> Iterator[Operation]:
-    """The ops that read `value`, also through ops that move no memory."""
-    for use in value.uses:
-        if isinstance(use.operation, kernel.VIEWS):
-            yield from readers_of(use.operation.results[0])
-        else:
-            yield use.operation
 
 
 def most_segments(member: LoopMember) -> int:

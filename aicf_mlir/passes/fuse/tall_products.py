@@ -44,7 +44,9 @@ class FuseTallProductsPass(FusionRule):
     DEVICES: ClassVar = ("cuda",)
 
     def fuse(self, function: FuncOp, bodies: Bodies) -> None:
-        for op in [] if is_small(function) else list(function.body.block.ops):
+        if is_small(function):
+            return
+        for op in list(function.body.block.ops):
             if isinstance(op, kernel.GemmOp) and (found := parts_of(op, self.target)) is not None:
                 divide(op, *found)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -15,6 +17,15 @@ def view_chain(value: SSAValue) -> list[SSAValue]:
     while isinstance(chain[-1].owner, kernel.ReshapeOp):
         chain.append(chain[-1].owner.input)
     return chain
+
+
+def readers_of(value: SSAValue) -> Iterator[Operation]:
+    """The ops that read `value`, also through ops that move no memory."""
+    for use in value.uses:
+        if isinstance(use.operation, kernel.VIEWS):
+            yield from readers_of(use.operation.results[0])
+        else:
+            yield use.operation
 
 
 def used_once(chain: list[SSAValue]) -> bool:

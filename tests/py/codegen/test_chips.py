@@ -28,25 +28,21 @@ def test_a_row_is_possible(target: str) -> None:
     assert chip.computed("bf16") == chip.computed("f16") > chip.computed("f32") == chip.computed(None)
 
 
-def test_no_other_file_has_sizes_of_a_chip() -> None:
-    """A multiple of the processors of some chip, or a table by architecture."""
-    files = [path for path in (ROOT / "aicf_mlir").rglob("*.py") if path.name != "chips.py"]
-    found = [
-        f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in files
+@pytest.mark.parametrize(
+    ("own", "pattern"),
+    [
+        ("chips.py", r"[=(*,] ?(132|264|528)\b|\"sm_\d+\": (\d|Chip)"),
+        ("registry.py", r"(target|target\.data|architecture\S*) [=!]= \"cpu\"|cublaslt"),
+    ],
+    ids=["sizes of a chip", "whether a target is a CPU, and names of libraries"],
+)
+def test_one_file_knows(own: str, pattern: str) -> None:
+    """Every other file asks it."""
+    lines = {
+        f"{path.relative_to(ROOT)}: {line.strip()}": path.name == own
+        for path in (ROOT / "aicf_mlir").rglob("*.py")
         for line in path.read_text().splitlines()
-        if re.search(r"= .*\b(132|264|528)\b|\"sm_\d+\": \d", line)
-    ]
-    assert found == []
-
-
-def test_one_file_compares_a_target() -> None:
-    """What asks whether a target is a CPU, and names a library, asks the registry."""
-    files = [path for path in (ROOT / "aicf_mlir").rglob("*.py") if path.name != "registry.py"]
-    found = [
-        f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in files
-        for line in path.read_text().splitlines()
-        if re.search(r'(target|target\.data|architecture\S*) [=!]= "cpu"|cublaslt', line)
-    ]
-    assert found == []
+        if re.search(pattern, line)
+    }
+    assert lines, "the pattern finds nothing"
+    assert [line for line, is_own in lines.items() if not is_own] == []

@@ -26,6 +26,7 @@ from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.signature import Key
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.passes import (
+    FLAGS,
     free_early,
     join_products,
     keep_parts,
@@ -71,20 +72,7 @@ THRESHOLDS: tuple[tuple[object, str, tuple[float, ...]], ...] = (
 )
 """Sizes from which on, or up to which, passes change something, and what is drawn for them."""
 
-MOVING = (
-    "large-constants",
-    "elide-copies",
-    "merge-copies",
-    "keep-parts",
-    "select-kernels",
-    "bufferize",
-    "persistent-weights",
-    "free-early",
-    "multi-stream",
-    "prefetch",
-    "plan-memory",
-    "dce",
-)
+MOVING = (*FLAGS[FLAGS.index("large-constants") :], "dce")
 """Passes that compute nothing otherwise: each result has the same bits after them."""
 
 KERNEL_PASSES = (

@@ -13,6 +13,7 @@ from xdsl.passes import ModulePass
 from aicf_mlir import errors
 from aicf_mlir.dialects import get_all_dialects
 from aicf_mlir.passes import get_all_passes
+from aicf_mlir.passes.fuse import RULES
 from aicf_mlir.passes.pipeline import available_passes, describe_pass, parse_passes
 from aicf_mlir.stages import STAGES
 from aicf_mlir.text.parsing import make_context
@@ -30,6 +31,11 @@ def test_flag_file_class_and_lit_test_agree(flag: str) -> None:
     assert pass_type.__module__ == module
     assert pass_type.__name__ == "".join(part.capitalize() for part in flag.split("-")) + "Pass"
     assert f"--{flag}" in (LIT / "passes" / f"{flag}.mlir").read_text()
+
+
+def test_every_rule_of_fusion_is_a_pass_in_its_order() -> None:
+    rules = [rule.name for rule in RULES]
+    assert [flag for flag in get_all_passes() if flag.startswith("fuse-")] == list(dict.fromkeys(rules))
 
 
 @pytest.mark.parametrize("flag", available_passes())

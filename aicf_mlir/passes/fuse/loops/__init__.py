@@ -51,11 +51,11 @@ class FuseLoopsPass(FusionRule):
     early: bool = False
 
     def fuse(self, function: FuncOp, bodies: Bodies) -> None:
-        alone = is_large if not self.is_cpu else never
-        if is_small(function):
-            alone = always
-        if self.early:
+        alone = is_large
+        if self.early or self.is_cpu:
             alone = never
+        elif is_small(function):
+            alone = always
         while clusters := clusters_of(function, bodies, not self.early, alone):
             replace(function, clusters, bodies)
 

@@ -1,6 +1,6 @@
 """Seconds of `compile_train_step`: of real models cold and warm, by stage, and by number of layers.
 
-    python bench/compile_time.py [--models readme gpt2 hf-128 hf-1024] [--layers 3 6 12 24 48] [--repeat 2]
+    python bench/compile_time.py [--models readme gpt2 hf-128 hf-1024] [--layers 3 6 12 24 48] [--repeat 2] [--device cuda]
 
 Every measurement is a process of its own, which has imported torch, what torch.export puts off, and aicf_mlir. "cold" is one
 with an empty folder of compiled kernels, "warm" one that finds there what another has left. Of several the best is shown: the
@@ -68,8 +68,11 @@ def case_of(name: str) -> Case:
     return gpt(100, 16, 32, int(layers)) if kind == "layers" else MODELS[name]()
 
 
-def measure(name: str) -> dict[str, float]:
-    """One compilation under AdamW: its wall time, its CPU time, and that by activity."""
+def measure(name: str, device: str) -> dict[str, float]:
+    """One compilation under AdamW: its wall time, its CPU time, and that by activity.
+
+    On a GPU compilation ends with the first step and its capture, without which nothing runs.
+    """
     from aicf_mlir import compile_train_step, stages
     from aicf_mlir.ir.verify import Verifier
     from aicf_mlir.step import request
@@ -108,30 +111,35 @@ def measure(name: str) -> dict[str, float]:
 
     stages.run_passes = staged
     model, batch, loss = case_of(name)
+    model, batch = model.to(device), {key: x.to(device) for key, x in batch.items()}
     adamw = torch.optim.AdamW(model.parameters(), lr=1e-3)
     start, begin = process_time(), perf_counter()
-    compile_train_step(model, adamw, device="cpu", example=batch, loss_fn=loss)
+    step = compile_train_step(model, adamw, device=device, example=batch, loss_fn=loss)
+    if device == "cuda":
+        step.warmup(batch)
+        step.capture(batch)
+        found["first step and capture"] = process_time() - start - sum(found.values())
     total, wall = process_time() - start, perf_counter() - begin
     found["trace, ours"] -= found["torch.export"]
     return {"wall": wall, "CPU": total, **found, "other": total - sum(found.values())}
 
 
-def in_a_process(name: str, cache: str) -> dict[str, float]:
+def in_a_process(name: str, device: str, cache: str) -> dict[str, float]:
     """`measure` in a fresh process, with a folder for compiled kernels."""
-    command = [sys.executable, __file__, "--one", name]
+    command = [sys.executable, __file__, "--device", device, "--one", name]
     environment = {**os.environ, "AICF_CACHE_DIR": cache}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def cold_and_warm(name: str, repeat: int) -> tuple[dict[str, float], dict[str, float]]:
+def cold_and_warm(name: str, device: str, repeat: int) -> tuple[dict[str, float], dict[str, float]]:
     """The best of `repeat` processes each."""
     colds: list[dict[str, float]] = []
     warms: list[dict[str, float]] = []
     for _ in range(repeat):
         with tempfile.TemporaryDirectory() as cache:
-            colds.append(in_a_process(name, cache))
-            warms.append(in_a_process(name, cache))
+            colds.append(in_a_process(name, device, cache))
+            warms.append(in_a_process(name, device, cache))
     return min(colds, key=lambda one: one["CPU"]), min(warms, key=lambda one: one["CPU"])
 
 
@@ -149,18 +157,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", nargs="*", choices=MODELS, default=["readme", "gpt2"])
     parser.add_argument("--layers", type=int, nargs="*", default=[3, 6, 12, 24, 48])
     parser.add_argument("--repeat", type=int, default=2, help="processes for each column")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--one", help="measure one model here and print JSON")
     options = parser.parse_args(arguments)
     if options.one is not None:
-        print(json.dumps(measure(options.one)))
+        print(json.dumps(measure(options.one, options.device)))
         return
     columns: dict[str, dict[str, float]] = {}
     for name in options.models:
-        columns[f"{name}, cold"], columns[f"{name}, warm"] = cold_and_warm(name, options.repeat)
+        columns[f"{name}, cold"], columns[f"{name}, warm"] = cold_and_warm(
+            name, options.device, options.repeat
+        )
     if columns:
         print_table("seconds", columns)
     if options.layers:
-        narrow = {str(n): cold_and_warm(f"layers:{n}", options.repeat)[1] for n in options.layers}
+        narrow = {
+            str(n): cold_and_warm(f"layers:{n}", options.device, options.repeat)[1] for n in options.layers
+        }
         print_table("seconds, layers", narrow)
 
 

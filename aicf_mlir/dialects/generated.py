@@ -97,12 +97,12 @@ def attributes_of(use: Use) -> dict[str, Any]:
 class Selection:
     """The kernels of the launches of a module on one target: those of the registry, and generated ones."""
 
-    def __init__(self, module: Operation | None, target: str):
-        """`module` holds the bodies; None if there are none."""
+    def __init__(self, module: Operation | None, target: str, bodies: Bodies | None = None):
+        """`module` holds the bodies; None if there are none. A pass that writes bodies gives its own `bodies` of the module."""
         self.target = target
         self._architecture = registry.architecture(target)  # no library shows in generated code
         self._module = module
-        self._bodies: Bodies | None = None
+        self._bodies = bodies
 
     @property
     def bodies(self) -> Bodies:

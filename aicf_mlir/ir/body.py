@@ -4,7 +4,8 @@ A `Body` is the content of a `scalar.body` op, without the cost of IR: passes co
 interpreters run them. Its operations are those of `arith` and `math` on scalars, and those of the scalar dialect:
 
     scalar.sum %x          the sum over the dimensions that the kernel reduces; max, min and prod alike
-    scalar.column_sum %x   the sum over the dimensions that a rowwise kernel keeps, of a value that follows no reduction
+    scalar.column_sum %x   the sum over the dimensions that a rowwise kernel keeps, of a value that follows no reduction, or of
+                           a result
     scalar.index {dim}     the position of this element in a dimension of the domain, an i64
     scalar.load %t[%i, …]  an element of a whole operand, a table; each index is clamped into the table
     scalar.philox          a random word of 32 bits, an i64: of a seed, a step, a site and an element
@@ -166,10 +167,10 @@ class Body:
 
     @cached_property
     def stages(self) -> tuple[int, ...]:
-        """For each value, the number of successive reductions on the way to it."""
+        """For each value, the number of successive reductions on the way to it from operands or column sums."""
         found = [0] * len(self.args)
         for line in self.lines:
-            before = max((found[arg] for arg in line.args), default=0)
+            before = max((found[arg] for arg in line.args), default=0) if line.op != COLUMN_SUM else 0
             found.append(before + (line.op in REDUCTIONS))
         return tuple(found)
 
@@ -195,6 +196,36 @@ class Body:
         for line in self.lines:
             found.append(line.op == COLUMN_SUM or any(found[arg] for arg in line.args))
         return tuple(found)
+
+    @cached_property
+    def beside_columns(self) -> frozenset[int]:
+        """The values that results after column sums are computed from, down to these sums."""
+        found: set[int] = set()
+        waiting = [value for value in self.results if self.behind_columns[value]]
+        while waiting:
+            value = waiting.pop()
+            if value in found:
+                continue
+            found.add(value)
+            line = self.lines[value - len(self.args)] if value >= len(self.args) else None
+            if line is not None and line.op != COLUMN_SUM:
+                waiting += line.args
+        return frozenset(found)
+
+    @cached_property
+    def late_sums(self) -> frozenset[int]:
+        """The column sums of values that follow a reduction."""
+        lines = enumerate(self.lines, len(self.args))
+        return frozenset(n for n, line in lines if line.op == COLUMN_SUM and self.stages[line.args[0]])
+
+    @cached_property
+    def late_columns(self) -> tuple[int, ...]:
+        """The numbers of the results that follow such sums."""
+        found = set(self.late_sums)
+        for number, line in enumerate(self.lines, len(self.args)):
+            if found.intersection(line.args):
+                found.add(number)
+        return tuple(number for number, value in enumerate(self.results) if value in found)
 
     @property
     def dims(self) -> frozenset[int]:

@@ -120,3 +120,18 @@ class _Reads:
             return value
         (before,) = narrow.args
         return before if self.are_rounded(before, element) else value
+
+
+def is_read_as(body: Body, value: int, result: int, element: str) -> bool:
+    """True if `value` is what is read of a result of this element type that holds the value `result`."""
+    if element not in NARROW:
+        return value == result
+    wide = _line_of(body, value)
+    narrow = _line_of(body, wide.args[0]) if wide is not None and wide.op == "arith.extf" else None
+    rounds = narrow is not None and (narrow.op, narrow.type) == ("arith.truncf", element)
+    return rounds and narrow is not None and result in (value, narrow.args[0])
+
+
+def _line_of(body: Body, value: int) -> Line | None:
+    """The operation that gives a value; None for an operand."""
+    return None if value < len(body.args) else body.lines[value - len(body.args)]

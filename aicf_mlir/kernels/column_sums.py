@@ -4,7 +4,8 @@
     together   a rowwise kernel that names the values it feeds to sums as it walks, and the colwise kernel of these
                partial sums: one walk, in which the elements of a row stay near from one pass to the next
 
-Separate sums come first, because the rows may take the place of an operand.
+Separate sums come first, because the rows may take the place of an operand. Sums of what follows a reduction come last: what they
+sum is a result, which they read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from aicf_mlir.ir.body import COLUMN_SUM, Body
+from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, Body
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.kernels.kernel import Kernel
 
@@ -53,16 +54,24 @@ def has_column_sums(kernel: Kernel) -> bool:
     return any(kernel.body.behind_columns)
 
 
-def apart(kernel: Kernel) -> tuple[PartKernel, PartKernel]:
-    """The sums, then the rows."""
-    return _columns(kernel)[0], _rows(kernel, ())[0]
+def apart(kernel: Kernel) -> list[PartKernel]:
+    """The sums, then the rows, then the sums that follow them."""
+    late = set(kernel.body.late_columns)
+    early = [number for number in _columns_of(kernel) if number not in late]
+    parts = [_columns(kernel, early)[0]] if early else []
+    parts.append(_rows(kernel, ())[0])
+    return [*parts, _sums_of_results(kernel)] if late else parts
 
 
 def together(kernel: Kernel) -> Together:
     """Both in one walk."""
-    columns, taken = _columns(kernel)
+    columns, taken = _columns(kernel, _columns_of(kernel))
     rows, fed = _rows(kernel, taken)
     return Together(rows, columns, fed)
+
+
+def _columns_of(kernel: Kernel) -> list[int]:
+    return [number for number in range(len(kernel.results)) if kernel.is_column(number)]
 
 
 def _rows(kernel: Kernel, fed: Sequence[int]) -> tuple[PartKernel, tuple[int, ...]]:
@@ -81,21 +90,28 @@ def _rows(kernel: Kernel, fed: Sequence[int]) -> tuple[PartKernel, tuple[int, ..
     return replace(part, body=replace(part.body, results=part.body.results[: len(results)])), named
 
 
-def _columns(kernel: Kernel) -> tuple[PartKernel, list[int]]:
-    """The column sums with the values that follow from them, and by reduction the value of the body of `kernel` that it takes."""
+def _columns(kernel: Kernel, results: Sequence[int]) -> tuple[PartKernel, list[int]]:
+    """The column sums of these results with the values that follow from them, and by reduction the value of the body of `kernel`
+    that it takes.
+
+    A sum of what follows a reduction takes a constant here: only a walk over the rows has its terms.
+    """
     body, first = kernel.body, len(kernel.body.args)
-    results = [number for number in range(len(body.results)) if kernel.is_column(number)]
     needed = {body.results[number] for number in results}
+    late = set(kernel.body.late_sums)
     for number in range(len(body.lines) - 1, -1, -1):
-        if first + number in needed:
+        if first + number in needed and first + number not in late:
             needed.update(body.lines[number].args)
     builder = Builder(body.args)
     values = list(range(first))
     taken: dict[int, int] = {}
-    for number, line in enumerate(body.lines):
+    for number, line in enumerate(body.lines, first):
         op = "scalar.sum" if line.op == COLUMN_SUM else line.op
-        given = first + number in needed  # a sum of a row must not be taken for one of a column
-        made = builder.line(op, [values[arg] for arg in line.args], line.type, line.attr) if given else -1
+        given = number in needed  # a sum of a row must not be taken for one of a column
+        args = [values[arg] for arg in line.args]
+        if number in late:  # equal operations would be one
+            args = [builder.line("arith.constant", (), line.type, float(number))]
+        made = builder.line(op, args, line.type, line.attr) if given else -1
         values.append(made)
         if given and line.op == COLUMN_SUM:
             taken.setdefault(made, line.args[0])
@@ -104,9 +120,30 @@ def _columns(kernel: Kernel) -> tuple[PartKernel, list[int]]:
     return part, [taken[value] for value in sorted(taken)]
 
 
+def _sums_of_results(kernel: Kernel) -> PartKernel:
+    """The column sums of what follows a reduction, which read it as the results that the rows have written."""
+    body, first = kernel.body, len(kernel.body.args)
+    written = [COMPUTE[tensor.element] for tensor in kernel.results]
+    builder = Builder([*body.args, *written])
+    values = list(range(first))
+    for number, line in enumerate(body.lines, first):
+        if number in kernel.body.late_sums:
+            result = kernel.holding(line.args[0])
+            assert result is not None  # of a verified kernel
+            values.append(builder.line("scalar.sum", [first + result], line.type))
+        else:
+            there = line.op != COLUMN_SUM and all(values[arg] >= 0 for arg in line.args)
+            known = there and not body.stages[number]
+            args = [values[arg] for arg in line.args]
+            values.append(builder.line(line.op, args, line.type, line.attr) if known else -1)
+    made = builder.finish(values[body.results[number]] for number in kernel.body.late_columns)
+    part = _part(kernel, "colwise", len(kernel.domain) - kernel.reduced, made, kernel.body.late_columns)
+    return replace(part, whole_id=f"{kernel.id}_results")
+
+
 def _part(kernel: Kernel, kind: str, reduced: int, body: Body, results: Sequence[int]) -> PartKernel:
-    """A part with the operands that `body` reads, and these results of `kernel`."""
-    count = len(body.args)
+    """A part with the operands that `body` reads, and these results of `kernel`; results of it may follow the operands."""
+    count, tensors = len(body.args), (*kernel.operands, *kernel.results)
     used = sorted({v for v in (*body.results, *(a for line in body.lines for a in line.args)) if v < count})
     builder = Builder([body.args[number] for number in used])
     values = {number: at for at, number in enumerate(used)}
@@ -122,7 +159,7 @@ def _part(kernel: Kernel, kind: str, reduced: int, body: Body, results: Sequence
         builder.finish(values[value] for value in body.results),
         kernel.domain,
         reduced,
-        tuple(kernel.operands[number] for number in used),
+        tuple(tensors[number] for number in used),
         tuple(kernel.results[number] for number in results),
         whole_id=kernel.id,
         places=tuple(named.get(n) for n in range(len(kernel.operands) + len(kernel.results))),

@@ -9,7 +9,7 @@ repeats; a table is an operand that the body indexes itself. The reduced dimensi
     horizontal the reduced dimensions of each of several kernels that are one launch (kernels/horizontal.py)
     gemm_map nothing: a map, whose first operand is the element of a matrix product that the same launch computes
     rowwise  the last `reduced` dimensions: any number of successive reductions; column sums in addition to them run
-             over the others, on values that follow no reduction (kernels/column_sums.py)
+             over the others, on values that follow no reduction, or are results (kernels/column_sums.py)
     colwise  the first `reduced` dimensions: one level of reductions; values computed after it have no such dimensions
 
 A result has the shape of the domain, or of the domain without the reduced dimensions; a value after a column sum has
@@ -27,12 +27,12 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, REDUCTIONS, Body, is_table, table_type
 from aicf_mlir.ir.registry import is_cpu
-from aicf_mlir.ir.roundings import check_read
+from aicf_mlir.ir.roundings import check_read, is_read_as
 from aicf_mlir.kernels.identity import kernel_id
 from aicf_mlir.kernels.product import Product
 from aicf_mlir.kernels.tensor import Tensor
 
-GENERATOR = 25
+GENERATOR = 26
 """Counts up whenever the code of a kernel may change: ids, the cache and tests/py/support/generated_texts.txt depend on it."""
 
 MAPS = ("map", "gemm_map")
@@ -124,6 +124,15 @@ class Kernel:
         """True if a result has the shape of the reduced dimensions alone."""
         return self.body.behind_columns[self.body.results[result]]
 
+    def holding(self, value: int) -> int | None:
+        """The result of the domain's shape that is `value` as it is read again; None if there is none."""
+        for number, tensor in enumerate(self.results):
+            if self.is_whole(number) and is_read_as(
+                self.body, value, self.body.results[number], tensor.element
+            ):
+                return number
+        return None
+
     def verify(self) -> None:
         """Raise VerifyException, with what was expected, unless body, domain and operands fit each other."""
         body = self.body
@@ -205,8 +214,8 @@ class Kernel:
                 )
 
     def _verify_column_sums(self) -> None:
-        """Check that column sums take values that follow no reduction, and that no sums and no values that differ from row to
-        row follow them.
+        """Check that column sums take values that follow no reduction, or are results, and that no sums and no values that differ
+        from row to row follow them.
         """
         body = self.body
         if self.kind != "rowwise" or self.reduced == len(self.domain):
@@ -216,11 +225,15 @@ class Kernel:
         for number, line in enumerate(body.lines):
             first = len(body.args) + number
             behind = [body.behind_columns[arg] for arg in line.args]
-            if line.op == COLUMN_SUM and (body.stages[first] or any(behind)):
-                raise VerifyException("a column sum follows no reduction and no other column sum")
+            if line.op == COLUMN_SUM and any(behind):
+                raise VerifyException("a column sum follows no other column sum")
+            if first in body.late_sums and self.holding(line.args[0]) is None:
+                raise VerifyException(
+                    "a column sum of what follows a reduction takes a result, as it is stored"
+                )
             if line.op in REDUCTIONS and any(behind):
                 raise VerifyException(f"{line.op} follows a column sum")
-        for value in values_behind(body):
+        for value in body.beside_columns:
             if body.stages[value] or self._by_row[value]:
                 raise VerifyException(f"value {value} behind a column sum differs from row to row")
 
@@ -246,7 +259,7 @@ class Kernel:
         Each point reads its element before it writes it, and nothing reads it later. So a result of the domain's shape in the
         last stage may share memory with an operand of the same layout that nothing after a column sum reads.
         """
-        stages, again = self.body.stages, values_behind(self.body)
+        stages, again = self.body.stages, self.body.beside_columns
         last = max(
             (stages[value] for number, value in enumerate(self.body.results) if self.is_whole(number)),
             default=0,
@@ -285,21 +298,6 @@ class Kernel:
             return self.in_place
         holder = self.holder if is_cpu(self.target) else None
         return frozenset((result, operand + 1) for result, operand in self.in_place if result != holder)
-
-
-def values_behind(body: Body) -> set[int]:
-    """The values that follow a column sum, and all values that they are computed from besides column sums."""
-    found: set[int] = set()
-    waiting = [value for value in body.results if body.behind_columns[value]]
-    while waiting:
-        value = waiting.pop()
-        if value in found:
-            continue
-        found.add(value)
-        line = body.lines[value - len(body.args)] if value >= len(body.args) else None
-        if line is not None and line.op != COLUMN_SUM:
-            waiting += line.args
-    return found
 
 
 @dataclass(frozen=True)

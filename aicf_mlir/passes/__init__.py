@@ -47,6 +47,7 @@ FLAGS = (
     "fuse-activations",
     "fuse-epilogues",
     "fuse-loops",
+    "fuse-sums-of-results",
     "fuse-totals",
     "fuse-optimizer",
     "fuse-checks",

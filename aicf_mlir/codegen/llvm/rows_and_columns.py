@@ -22,7 +22,11 @@ LEAST_BLOCKS = 8
 
 
 def walks_together(kernel: Kernel) -> bool:
-    """True if one walk computes both: from some blocks of rows on, whose values wait on the stack."""
+    """True if one walk computes both: from some blocks of rows on, whose values wait on the stack. Sums that follow a reduction
+    read its results after all rows.
+    """
+    if kernel.body.late_sums:
+        return False
     both = together(kernel)
     plan, columns = row_plan(both.rows, both.fed), Columns.of(both.columns)
     if not elements(kernel.domain) or columns.blocks < LEAST_BLOCKS or split_of(both.rows) is not None:

@@ -33,6 +33,7 @@ from aicf_mlir.passes.fuse.scatters import FuseScattersPass
 from aicf_mlir.passes.fuse.segments import FuseSegmentsPass
 from aicf_mlir.passes.fuse.short_rows import FuseShortRowsPass
 from aicf_mlir.passes.fuse.small_batches import FuseSmallBatchesPass
+from aicf_mlir.passes.fuse.sums_of_results import FuseSumsOfResultsPass
 from aicf_mlir.passes.fuse.tall_products import FuseTallProductsPass
 from aicf_mlir.passes.fuse.totals import FuseTotalsPass
 from aicf_mlir.passes.fuse.updates import FuseUpdatesPass
@@ -54,6 +55,7 @@ RULES: tuple[FusionRule, ...] = (
     FuseEpiloguesPass(),
     FuseLoopsPass(),
     FuseTotalsPass(),
+    FuseSumsOfResultsPass(),
     FuseOptimizerPass(),
     FuseChecksPass(),
     FuseShortRowsPass(),

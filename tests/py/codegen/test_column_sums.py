@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from cuda_on_host import HostKernels
 from generated_cases import difference, make, view
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.codegen.cuda.rows_and_columns import schedule
 from aicf_mlir.codegen.llvm import walks_together
 from aicf_mlir.ir import formula as f
 from aicf_mlir.ir.body_derivative import derivative
@@ -26,15 +28,22 @@ FULL, BY_ROW, BY_COLUMN = (
     tensor("f32", 6, 8, strides=(1, 0)),
     tensor("f32", 6, 8, strides=(0, 1)),
 )
-ROW, COLUMN = tensor("f32", 6), tensor("f32", 8)
+ROW, COLUMN, NARROW = tensor("f32", 6), tensor("f32", 8), tensor("bf16", 6, 8)
+
+
+def late_of(x: Scalar) -> list[Scalar]:
+    """A value, and the sum of its columns as it is before it is rounded."""
+    return [x, f.column_sum(x)]
+
 
 REFUSED: list[tuple[str, str, Callable[..., Any], list[Any], int]] = [
     ("map has no reductions", "map", lambda x, y: f.column_sum(x), [FULL], 0),
     ("keeps a dimension; use colwise", "colwise", lambda x, y: f.column_sum(x), [COLUMN], 1),
     ("keeps a dimension; use colwise", "rowwise", lambda x, y: [x, f.column_sum(x)], [FULL, FULL], 2),
     ("alone is a colwise one", "rowwise", lambda x, y: f.column_sum(x), [COLUMN], 1),
-    ("follows no reduction", "rowwise", lambda x, y: [x, f.column_sum(x - f.row_max(x))], [FULL, COLUMN], 1),
-    ("follows no reduction", "rowwise", lambda x, y: [x, f.column_sum(x + f.column_sum(x))], [FULL, COLUMN], 1),
+    ("takes a result", "rowwise", lambda x, y: [x, f.column_sum(x - f.row_max(x))], [FULL, COLUMN], 1),
+    ("takes a result", "rowwise", lambda x, y: late_of(x - f.row_max(x)), [NARROW, COLUMN], 1),
+    ("no other column sum", "rowwise", lambda x, y: [x, f.column_sum(x + f.column_sum(x))], [FULL, COLUMN], 1),
     ("scalar.max follows a column sum", "rowwise", lambda x, y: [x, f.row_max(f.column_sum(x))], [FULL, ROW], 1),
     ("differs from row to row", "rowwise", lambda x, y: [x, f.column_sum(x) * y], [FULL, COLUMN], 1),
     ("differs from row to row", "rowwise", lambda x, y: [x, f.column_sum(x) * f.row_max(x)], [FULL, COLUMN], 1),
@@ -92,6 +101,65 @@ def test_on_the_cpu(shape: tuple[int, ...], reduced: int) -> None:
     else:
         with pytest.raises(VerifyException):
             columns_too(*shape, reduced=reduced)
+
+
+def late(x: Scalar, y: Scalar, w: Scalar, element: str) -> list[Scalar]:
+    """Sums of columns of two results, one of which follows two reductions, between sums of what follows none."""
+    first = x - f.row_max(x)
+    second = (y * first - f.row_max(y * first) * x).rounded(element)
+    return [
+        f.column_sum(second) * w + w,
+        first,
+        f.column_sum(x),
+        second,
+        f.column_sum(first),
+        f.row_sum(first),
+        f.column_sum(second),
+    ]
+
+
+def late_sums(element: str, *shape: int, target: str = "cpu") -> Kernel:
+    """`late` over a domain, with a result of this element type."""
+    row = shape[-1:]
+    full, weights = tensor("f32", *shape), tensor("f32", *shape, strides=(*[0] * (len(shape) - 1), 1))
+    narrow, column = tensor(element, *shape), tensor("f32", *row)
+    results = [column, full, column, narrow, column, tensor("f32", *shape[:-1]), column]
+    made = kernel_of("rowwise", partial(late, element=element), [full, full, weights], results, reduced=1)
+    return replace(made, target=target)
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+@pytest.mark.parametrize("shape", [(6, 8), (700, 130), (3, 5, 7), (1, 5), (7, 1), (4, 0)])
+def test_sums_of_results_on_the_cpu(shape: tuple[int, ...], element: str) -> None:
+    kernel = late_sums(element, *shape)
+    assert kernel.body.late_columns == (0, 4, 6)
+    assert [part.kind for part in apart(kernel)] == ["colwise", "rowwise", "colwise"]
+    check(kernel, whole_numbers(kernel), cuts=(1, 2, 5))
+
+
+def whole_numbers(kernel: Kernel) -> list[Any]:
+    """Operands whose sums and products are exact in f32, so that all round alike; some products have more digits than bf16."""
+    rng = np.random.default_rng(3)
+    return [
+        rng.integers(-40, 40, t.shape if 0 not in t.strides else t.shape[-1:]).astype(np.float32)
+        for t in kernel.operands
+    ]
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    ("shape", "in_one_walk"), [((6, 8), False), ((300, 132), True), ((2, 70, 64), True), ((3, 20_000), False)]
+)
+def test_sums_of_results_as_cuda_on_the_host(
+    shape: tuple[int, ...], in_one_walk: bool, element: str, tmp_path: Path
+) -> None:
+    kernel = late_sums(element, *shape, target="sm_90")
+    assert (schedule(kernel) is not None) == in_one_walk
+    case = make("late sums", kernel, np.random.default_rng(1), [x.reshape(-1) for x in whole_numbers(kernel)])
+    got = HostKernels([case.kernel], tmp_path).run(case)
+    assert not [
+        why for n, b in enumerate(got) if (why := difference(case, n, view(b, case.kernel.results[n])))
+    ]
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0)])

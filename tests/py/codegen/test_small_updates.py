@@ -142,7 +142,6 @@ SEPARATE: dict[str, Callable[[], ProgramOp]] = {
     "large weights": lambda: planned(mlp(512, 512, 512), regression(64, 512)),
     "a large weight beside small ones": lambda: planned(mlp(32, 64, 4096), regression(16, 32, 4096)),
     "many rows": lambda: planned(mlp(64, 64), regression(4096, 64)),
-    "the gradient of a single number": lambda: planned(Scaled(), regression(16, 32)),
     "kept gradients": lambda: planned(mlp(32, 32), regression(16, 32), **{"apply-optimizer": "keep-grads"}),
     "a check that may fail": lambda: planned(mlp(32, 32), regression(16, 32), **{"check-finite": ""}),
     "f64": lambda: planned(mlp(32, 32).double(), regression(16, 32, dtype=torch.float64)),
@@ -155,6 +154,12 @@ def test_keeps_updates_launches_of_their_own(name: str) -> None:
     assert not any("of_product" in str(launch.bodies) for launch in program.launches)
     assert any(launch.op.data == "adam_step" for launch in program.launches)
     assert not any(launch.op.data == "horizontal" for launch in program.launches)
+
+
+def test_the_update_of_a_single_number_stays_a_launch_of_its_own() -> None:
+    first, middle, last = planned(Scaled(), regression(16, 32)).launches
+    assert [launch.op.data for launch in (first, middle, last)] == ["horizontal", "horizontal", "adam_step"]
+    assert "of_product" in str(middle.bodies)
 
 
 @pytest.mark.gpu

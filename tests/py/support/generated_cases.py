@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -249,7 +249,30 @@ def _finish(
         whole = whole and not body.behind_columns[value]
         results.append(_layout(rng, element, list(shape if whole else kept), result=True))
     body = written(body, [tensor.element for tensor in operands], [tensor.element for tensor in results])
-    return Kernel(kind, target, body, shape, reduced, tuple(operands), tuple(results))
+    made = Kernel(kind, target, body, shape, reduced, tuple(operands), tuple(results))
+    return _with_late_sum(rng, made) if kind == "rowwise" and reduced < len(shape) else made
+
+
+def _with_late_sum(rng: np.random.Generator, made: Kernel) -> Kernel:
+    """Some kernels, with the sum of the columns of a result that follows a reduction as one more."""
+    body, elements = made.body, [tensor.element for tensor in made.results]
+    found = [
+        number
+        for number, value in enumerate(body.results)
+        if made.is_whole(number) and body.stages[value] and is_float(elements[number])
+    ]
+    if not found or rng.random() < 0.6:
+        return made
+    builder = F.Builder(body.args, made.elements)
+    values = builder.inline(body, range(len(body.args)))
+    number = int(rng.choice(found))
+    term = builder.scalar(values[number])
+    term = term.rounded(elements[number]) if elements[number] in NARROW else term
+    total = F.column_sum(term) * (1.0 / max(int(np.prod(made.kept)), 1))
+    element = str(rng.choice(["f32", "bf16", "f16"])) if term.type == "f32" else term.type
+    results = [*made.results, _layout(rng, element, list(made.reduced_shape), result=True)]
+    again = written(builder.finish([*values, total.value]), made.elements, [*elements, element])
+    return replace(made, body=again, results=tuple(results))
 
 
 def _layout(rng: np.random.Generator, element: str, shape: list[int], result: bool = False) -> Tensor:

@@ -1,0 +1,120 @@
+"""Sums of columns of what rows give, such as the gradient of a bias, join the launch of the rows: nothing reads the result again.
+
+Loop fusion has sums of columns in one launch with rows if they take what follows no reduction. The gradient of a norm's input
+follows two, and it is what the bias before the norm gets its gradient from. A walk over the rows that stay in registers has each
+of its elements there. So only rows that such a walk takes are extended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import OpResult
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from aicf_mlir.codegen.cuda.rows_and_columns import schedule
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.generated import Selection
+from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.errors import VerifyError
+from aicf_mlir.ir.attributes import Symbol
+from aicf_mlir.ir.body import COLUMN_SUM, is_float
+from aicf_mlir.ir.formula import Builder
+from aicf_mlir.ir.layouts import shares_block
+from aicf_mlir.ir.locations import fused_location
+from aicf_mlir.ir.roundings import written
+from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.passes.fuse.loops.cluster import FEW_ROWS
+from aicf_mlir.passes.fuse.rounding import as_tensor
+from aicf_mlir.passes.fuse.rule import FusionRule, is_small
+from aicf_mlir.passes.fuse.views import in_place_of, readers_of, view_chain
+
+
+@dataclass(frozen=True)
+class FuseSumsOfResultsPass(FusionRule):
+    """Sum the columns of a result in the launch that gives it row by row.
+
+    Not in a small step.
+    """
+
+    name = "fuse-sums-of-results"
+    DEVICES: ClassVar = ("cuda",)
+
+    def fuse(self, function: FuncOp, bodies: Bodies) -> None:
+        if is_small(function):
+            return
+        selection = Selection(function.parent_op(), self.target, bodies)
+        for op in list(function.body.block.ops):
+            if not isinstance(op, kernel.RowwiseOp) or op.kernel_id is not None or op.ins["table"]:
+                continue
+            launch: KernelOp = op
+            for number in range(len(op.results)):
+                if (found := sum_of(launch, launch.results[number])) is not None:
+                    launch = extended(launch, number, found, bodies, selection) or launch
+
+
+def sum_of(op: KernelOp, result: OpResult) -> kernel.ReduceSumOp | None:
+    """The sum of the columns of a result of the domain's shape, if there is one of many rows."""
+    shape, reduced = op.attrs["shape"], op.attrs["reduced"]
+    assert isinstance(shape, list) and isinstance(reduced, int)
+    rows, row = prod(shape[: len(shape) - reduced]), shape[len(shape) - reduced :]
+    if shape_of(result) != tuple(shape) or rows < FEW_ROWS or shares_block(result.type):
+        return None
+    for reader in readers_of(result):
+        if not isinstance(reader, kernel.ReduceSumOp) or reader.kernel_id is not None:
+            continue
+        (x,), (total,) = reader.operands, reader.results
+        dims = reader.attrs["dims"]
+        assert isinstance(dims, list)
+        first = dims == list(range(len(dims))) and prod(shape_of(x)[: len(dims)]) == rows
+        plain = first and reader.attrs.get("divisor", 1.0) == 1.0 and result in view_chain(x)
+        if plain and prod(shape_of(total)) == prod(row) and not shares_block(total.type):
+            return reader
+    return None
+
+
+def extended(
+    op: KernelOp, number: int, total: kernel.ReduceSumOp, bodies: Bodies, selection: Selection
+) -> KernelOp | None:
+    """The launch with the sum of the columns of this result as one more; None where no walk has all of it."""
+    shape, reduced = op.attrs["shape"], op.attrs["reduced"]
+    assert isinstance(shape, list) and isinstance(reduced, int)
+    name = str(op.attrs["body"])
+    body, elements = bodies[name], [tensor_spec(value)[0] for value in op.operands]
+    given = [tensor_spec(value)[0] for value in (*op.results, total.results[0])]
+    builder = Builder(body.args, elements)
+    values = builder.inline(body, range(len(body.args)))
+    term = as_tensor(builder.scalar(values[number]), given[number])
+    if not is_float(term.type) or body.type(body.results[number]) != term.type:
+        return None
+    column = builder.line(COLUMN_SUM, [term.value], term.type)
+    made = written(builder.finish([*values, column]), elements, given)
+    row = shape[len(shape) - reduced :]
+    launch = kernel.RowwiseOp.launch(
+        {"x": list(op.operands), "table": []},
+        {"y": [*(result.type for result in op.results), TensorType(element_type(total.results[0]), row)]},
+        body=Symbol(bodies.symbol(made, f"{name}_sum")),
+        shape=shape,
+        reduced=reduced,
+    )
+    try:
+        found = selection.generated(launch.use)
+    except VerifyError:
+        found = None
+    if found is None or schedule(found) is None:
+        launch.erase()
+        return None
+    launch.location = fused_location(op, total)
+    Rewriter.insert_op(launch, InsertPoint.before(op))
+    for before, after in zip([*op.results, total.results[0]], launch.results, strict=True):
+        after.name_hint = before.name_hint
+    new = in_place_of(total.results[0], launch.results[-1], op)
+    total.results[0].replace_all_uses_with(new)
+    Rewriter.erase_op(total)
+    Rewriter.replace_op(op, [], launch.results[:-1])
+    return launch

@@ -25,7 +25,7 @@ from aicf_mlir.codegen.cuda.access import (
 from aicf_mlir.codegen.cuda.passes import Passes, Walk, plan_passes
 from aicf_mlir.codegen.cuda.row_schedules import WARP, RowSchedule, early
 from aicf_mlir.codegen.cuda.scalars import STORED, TYPES, stored
-from aicf_mlir.codegen.cuda.text import Scope, Text, reduction
+from aicf_mlir.codegen.cuda.text import Scope, Text, line_of, reduction
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.kernels.kernel import Code, Kernel, Phase
 
@@ -169,30 +169,90 @@ class RowWriter:
         for value in item.reductions:
             of = reduction(kernel, value)
             text.add(f"{of.type} s{value} = {of.identity};")
-        if self.plan.vectors:
+        read = [] if self.held else [n for n in self._fetched(item) if n not in self.strips]
+        if read and self._comparisons(item):  # which are branches: nothing behind one is read before it
+            with self._batches(read) as place:
+                self._elements(number, item, keep, place, read)
+        elif self.plan.vectors:
             with self._chunks() as place:
                 self._elements(number, item, keep, place)
         self._combine(item.reductions)
 
-    def _elements(self, number: int, item: Walk, keep: list[int], place: Coordinates) -> None:
-        """Write the arithmetic of a pass on one vector."""
+    def _fetched(self, item: Walk) -> list[int]:
+        """The operands of elements that a pass takes from memory, or from where a pass before it has left them."""
+        count, kept = len(self.kernel.operands), {*self.early, *self.fixed}
+        return [operand for operand in item.computed if operand < count and operand not in kept]
+
+    @contextmanager
+    def _batches(self, read: Sequence[int]) -> Generator[Coordinates]:
+        """A loop over the vectors of this thread in a walk, where so many as are read ahead are read before the first is used."""
+        text, plan = self.text, self.plan
+        kind = integer(max(reach(plan.columns), plan.vectors * plan.width))
+        start, end = self.span
+        with text.block(f"for (unsigned c0 = {start}; c0 < {end}; c0 += {plan.lanes * plan.ahead}u)"):
+            for operand in read:
+                text.add(
+                    f"Vec<{self._stored(operand)}, {self._neighbours(operand)}> n{operand}[{plan.ahead}];"
+                )
+            with text.each("u", plan.ahead):
+                text.add(f"const unsigned c = c0 + u * {plan.lanes}u;")
+                with text.block(f"if (c < {end})"):
+                    place = find(text, plan.columns, "c", "e", kind, plan.width)
+                    for operand in read:
+                        self._fetch(place, operand, f"n{operand}[u]")
+            with text.each("u", plan.ahead):
+                text.add(f"const unsigned c = c0 + u * {plan.lanes}u;")
+                with text.block(f"if (c < {end})"):
+                    yield find(text, plan.columns, "c", "e", kind, plan.width)
+
+    def _elements(
+        self, number: int, item: Walk, keep: list[int], place: Coordinates, ahead: Sequence[int] = ()
+    ) -> None:
+        """Write the arithmetic of a pass on one vector; those of the operands `ahead` are there."""
         text, kernel, plan = self.text, self.kernel, self.plan
         kept = {*self.early, *self.passes.held, *self.fixed}
-        for operand in item.computed:
-            if operand >= len(kernel.operands) or operand in self.early or operand in self.fixed:
-                continue
+        for operand in self._fetched(item):
             target = f"x{operand}" + ("[k]" if operand in kept else "")
             if operand not in kept:
                 text.add(f"Vec<{self._stored(operand)}, {self._neighbours(operand)}> {target};")
             if operand in self.strips:
                 text.add(f"{target} = strip{operand}[c];")
                 continue
-            self._fetch(place, operand, target)
+            if operand in ahead:
+                text.add(f"{target} = n{operand}[u];")
+            else:
+                self._fetch(place, operand, target)
             if operand in dict(self.plan.strips):  # no other thread reads it
                 text.add(f"strip{operand}[c] = {target};")
                 self.strips.add(operand)
         for result in item.written:
             text.add(f"Vec<{STORED[kernel.results[result].element]}, {plan.width}> y{result};")
+        names = {
+            value: f"h{value}[k][j]"
+            for value, first in self.passes.made.items()
+            if first < number and value >= len(kernel.operands)
+        }
+        if compared := self._comparisons(item):
+            first = place.names[-1]
+            numbers = [
+                f"static_cast<unsigned long long>({self.scope[n]})" for n in dict.fromkeys(compared.values())
+            ]
+            with text.block(f"if ({' || '.join(f'{n} - {first} < {plan.width}u' for n in numbers)})"):
+                self._points(item, keep, place, names)
+            with text.block("else"):
+                self._points(item, keep, place, names | dict.fromkeys(compared, "false"))
+        else:
+            self._points(item, keep, place, names)
+        if item.written:
+            with text.block("if (live)" if self.live else ""):
+                for result in item.written:
+                    base = self.bases[len(kernel.operands) + result]
+                    put(text, kernel, place, result, plan.width, base)
+
+    def _points(self, item: Walk, keep: list[int], place: Coordinates, names: dict[int, str]) -> None:
+        """Write the arithmetic of a pass on each element of a vector; `names` has values that are known."""
+        text, kernel, plan = self.text, self.kernel, self.plan
+        kept = {*self.early, *self.passes.held, *self.fixed}
         with text.each("j", plan.width):
 
             def element(operand: int) -> str:
@@ -200,23 +260,38 @@ class RowWriter:
                 return f"element_of(x{operand}{'[k]' if operand in kept else ''}, {place_in})"
 
             scope = Scope(text, kernel, element, lambda dim: index_of(dim, "j", self.row, place), self.scope)
-            for value, first in self.passes.made.items():
-                if first < number and value >= len(kernel.operands):
-                    scope.names[value] = f"h{value}[k][j]"
+            scope.names.update(names)
             for value in keep:
                 text.add(f"h{value}[k][j] = {scope[value]};")
             for value in item.reductions:
                 of = reduction(kernel, value)
-                text.add(f"s{value} = {scope.added(f's{value}', of.argument, of.combine)};")
+                if not (of.combine == "Sum" and scope.is_zero(of.argument)):
+                    text.add(f"s{value} = {scope.added(f's{value}', of.argument, of.combine)};")
             self._feed(item.fed, scope)
             for result in item.written:
                 value = scope[kernel.body.results[result]]
                 text.add(f"y{result}.at[j] = {stored(kernel.results[result].element, value)};")
-        if item.written:
-            with text.block("if (live)" if self.live else ""):
-                for result in item.written:
-                    base = self.bases[len(kernel.operands) + result]
-                    put(text, kernel, place, result, plan.width, base)
+
+    def _comparisons(self, item: Walk) -> dict[int, int]:
+        """Comparisons that hold for one element of a row at most: by value, the number of the row that the index is compared
+        with.
+
+        Most vectors have no such element, and are written without the comparison.
+        """
+        if self.plan.width == 1 or not self.plan.columns:
+            return {}
+        found: dict[int, int] = {}
+        for value in item.computed:
+            line = line_of(self.kernel, value)
+            if line is None or (line.op, line.attr) != ("arith.cmpi", "eq"):
+                continue
+            for index, other in (line.args, line.args[::-1]):
+                made = line_of(self.kernel, index)
+                if made is None or made.op != "scalar.index" or other not in item.narrow:
+                    continue
+                if self.plan.columns[-1].dims == (made.attr,):
+                    found[value] = other
+        return found
 
     def _feed(self, values: tuple[int, ...], scope: Scope) -> None:
         """Feed these values of one element to the sums over the rows; a row alone has none."""

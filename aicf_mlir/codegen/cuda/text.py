@@ -140,6 +140,14 @@ class Scope:
             self.need([value])
         return self.names[value]
 
+    def is_zero(self, value: int) -> bool:
+        """True if a value is 0 since a condition is known to be false here: a sum that begins with 0 has its bits without it."""
+        line = line_of(self.kernel, value)
+        if line is None or line.op != "arith.select" or self.names.get(line.args[0]) != "false":
+            return False
+        other = line_of(self.kernel, line.args[2])
+        return other is not None and other.op == "arith.constant" and other.attr == 0
+
     def added(self, total: str, value: int, combine: str = "Sum") -> str:
         """`total` and one value more; a product that nothing else takes is added without being rounded before."""
         line = line_of(self.kernel, value)

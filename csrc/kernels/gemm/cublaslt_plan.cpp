@@ -33,13 +33,16 @@ bool rows_are_wide(const GemmProblem& p) {
 // as they lie forward, for the gradient of x and for that of w: 1024 x 1024 x 1024 takes 57, 54 and 51, ours
 // 48, 47 and 46; 1536 x 1536 x 1536 173, 186 and 191, ours 182, 177 and 169; 4096 x 1024 x 1024 180, 175 and
 // 169, ours 188, 184 and 178; where rows are no multiple of 16 bytes ours takes twice the library's time of
-// 65536 x 256 x 63, 176 us, and 1.6 to 1.8 of 16384 x 256 x 319 and of 96 products of 197 x 197 x 64. Ours in
-// f64 has one thread for each element.
+// 65536 x 256 x 63, 176 us, and 1.6 to 1.8 of 16384 x 256 x 319 and of 96 products of 197 x 197 x 64. Of
+// short sums a tile of ours spends most of its time before and after them: 8 products of 1024 x 1024 x 64
+// take 48, the library 35; ours would be ahead from some 200 terms on. Ours in f64 has one thread for each
+// element.
 double least_work(const GemmProblem& p, bool tf32) {
   if (p.dtype == DType::F64) return 1 << 18;
   if (p.dtype != DType::F32 || tf32) return 1 << 25;
   if (!rows_are_wide(p)) return 1 << 27;
-  return is_wide(p) ? int64_t{1} << 32 : 3 << 27;
+  constexpr int64_t kShortSum = 256;
+  return is_wide(p) && p.k >= kShortSum ? int64_t{1} << 32 : 3 << 27;
 }
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }

@@ -204,13 +204,27 @@ def unfold(call: Call) -> SSAValue:
 
 def order(call: Call, x: SSAValue, dim: int, count: int, descending: bool) -> tuple[SSAValue, SSAValue]:
     """Return the first `count` of each sorted row along `dim`, and their positions before sorting."""
-    last = len(shape_of(x)) - 1
-    turned = [d for d in range(last + 1) if d != dim] + [dim]
-    back = sorted(range(last + 1), key=turned.__getitem__)
+    last, (turned, back) = len(shape_of(x)) - 1, with_last(x, dim)
     x = call.emit.transpose(x, turned)
     index = nn.order(call.emit.insert, x, count, descending)
     found = call.emit.insert(nn.GatherOp(x, index, last))
     return call.emit.transpose(found, back), call.emit.transpose(index, back)
+
+
+def position_of_rank(call: Call, x: SSAValue, dim: int, rank: int) -> SSAValue:
+    """Return the position of the element of each row along `dim` that `rank` others precede when it is sorted."""
+    if nn.is_short(shape_of(x)[dim]):
+        return part(call, order(call, x, dim, rank + 1, descending=False)[1], dim, rank, 1)
+    turned, back = with_last(x, dim)
+    index = call.emit.insert(nn.ArgsortOp(call.emit.transpose(x, turned), 1, first=rank))
+    return call.emit.transpose(index, back)
+
+
+def with_last(x: SSAValue, dim: int) -> tuple[list[int], list[int]]:
+    """The order of dimensions of x in which `dim` is last, and the one that undoes it."""
+    rank = len(shape_of(x))
+    turned = [d for d in range(rank) if d != dim] + [dim]
+    return turned, sorted(range(rank), key=turned.__getitem__)
 
 
 def sort(call: Call) -> Value:
@@ -244,10 +258,11 @@ def kthvalue(call: Call) -> Value:
     if not shape_of(x):
         return x, call.emit.constant(0, torch.int64)
     dim = dimension(call, x)
-    found = order(call, x, dim, int(call["k"]), descending=False)
-    last = (part(call, each, dim, int(call["k"]) - 1, 1) for each in found)
+    index = position_of_rank(call, x, dim, int(call["k"]) - 1)
+    value = call.emit.insert(nn.GatherOp(x, index, dim))
     return tuple(
-        call.emit.reshape(each, tuple(like.shape)) for each, like in zip(last, call.expected, strict=True)
+        call.emit.reshape(each, tuple(like.shape))
+        for each, like in zip((value, index), call.expected, strict=True)
     )
 
 
@@ -294,9 +309,9 @@ def median_index(call: Call, x: SSAValue, dim: int, ignores_nan: bool) -> SSAVal
     """Where the lower median of each row along `dim` stands; NaNs are last in their order."""
     size = shape_of(x)[dim]
     x = call.emit.insert(nn.DetachOp(x)) if is_float(x) else x
-    _, places = order(call, x, dim, size, descending=False)
     if not is_float(x):
-        return part(call, places, dim, (size - 1) // 2, 1)
+        return position_of_rank(call, x, dim, (size - 1) // 2)
+    _, places = order(call, x, dim, size, descending=False)
 
     def make(name: str, *operands: SSAValue, **parameters: float) -> SSAValue:
         return call.emit.insert(CLASSES[name](*operands, **parameters))

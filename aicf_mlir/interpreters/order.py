@@ -17,7 +17,8 @@ def _argsort(call: Call) -> Sequence[Array]:
         places = x.shape[-1] - 1 - np.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     else:
         places = np.argsort(x, axis=-1, kind="stable")
-    return [places[..., : call.attr("count", 0)]]
+    first = call.attr("first", 0)
+    return [places[..., first : first + call.attr("count", 0)]]
 
 
 def _walked(x: Array, step: Callable[[Array, int], Array]) -> Array:

@@ -26,7 +26,7 @@ from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 
-__all__ = ["ArgsortOp", "CumsumOp", "InversePermutationOp", "RankOp", "order"]
+__all__ = ["ArgsortOp", "CumsumOp", "InversePermutationOp", "RankOp", "is_short", "order"]
 
 SHORT = 16
 """Elements of a row. On a CPU the launches are as fast from 8 on, and faster from 32 on; on a GPU they cost a launch."""
@@ -232,9 +232,9 @@ def resized(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
 
 @irdl_op_definition
 class ArgsortOp(ValueOp):
-    """The places of the first `count` elements of each sorted row, along the last dimension; equal elements keep their order.
+    """The places of `count` elements of each sorted row from the one at `first` on, along the last dimension.
 
-    A NaN is the largest.
+    Equal elements keep their order. A NaN is the largest.
     """
 
     name = "nn.argsort"
@@ -242,13 +242,18 @@ class ArgsortOp(ValueOp):
     x = operand_def(TensorType)
     count = prop_def(IntegerAttr.constr(i64))
     descending = prop_def(BoolAttr, default_value=bool_attr(False))
+    first = prop_def(IntegerAttr.constr(i64), default_value=IntegerAttr(0, i64))
 
     traits = traits_def(NotDifferentiable("its result is an index"))
 
-    def __init__(self, x: Value, count: int, descending: bool = False):
+    def __init__(self, x: Value, count: int, descending: bool = False, first: int = 0):
         super().__init__(
             operands=[x],
-            properties={"count": IntegerAttr(count, i64), "descending": bool_attr(descending)},
+            properties={
+                "count": IntegerAttr(count, i64),
+                "descending": bool_attr(descending),
+                "first": IntegerAttr(first, i64),
+            },
             result_types=[TensorType(i64, (*shape_of(x)[:-1], count))],
         )
 
@@ -257,6 +262,8 @@ class ArgsortOp(ValueOp):
         *rows, size = expect_rank("x", self.x, at_least=1)
         if not 0 <= (count := self.count.value.data) <= size:
             raise VerifyException(f"expected count in 0..{size}, got {count}")
+        if not 0 <= (first := self.first.value.data) <= size - count:
+            raise VerifyException(f"expected first in 0..{size - count}, got {first}")
         return TensorType(i64, (*rows, count))
 
 

@@ -48,26 +48,44 @@ inline Scan scan_of(const OpDesc& op) {
   return s;
 }
 
-// How the launches of CUDA divide a scan.
+// How the launches of CUDA divide a scan: a row is walked by `warps` of `items` elements a lane at once.
 struct ScanChunks {
-  static constexpr int64_t kOfWarp = 1024;  // elements of a row
-  static constexpr int64_t kTile = 1024;    // elements that a block walks at once
-  int64_t chunk, chunks;                    // of n
+  static constexpr int kWarpLanes = 32, kMostWarps = 16, kMostItems = 8;
+  static constexpr int64_t kMostChunks = 512;  // of all rows
+  int items = kMostItems, warps = 1;           // of rows only
+  int64_t chunk, chunks;                       // of n
 
   explicit ScanChunks(const Scan& s) : chunk(s.n), chunks(1) {
-    constexpr int64_t kBlocks = 512, kThreads = 1 << 16, kShortest = 4 * kTile;
-    int64_t wanted = 1;
-    if (s.inner == 1 && s.n > kOfWarp) {
-      wanted = std::min(kBlocks / std::max<int64_t>(s.outer, 1), s.n / kShortest);
-    } else if (s.inner > 1) {
-      int64_t root = 1;
-      while (root * root < s.n) ++root;
-      wanted = std::min(kThreads / std::max<int64_t>(s.outer * s.inner, 1), root);
-    }
+    if (s.inner == 1)
+      divide_rows(s);
+    else
+      divide_columns(s);
+  }
+
+ private:
+  // Many rows keep a chip busy with a warp each; few ones need more threads.
+  void divide_rows(const Scan& s) {
+    constexpr int64_t kShort = 1024, kManyRows = 2048, kTile = kMostWarps * kMostItems * kWarpLanes;
+    constexpr int64_t kTiles = 4;  // take as long as a further launch
+    const bool is_short = s.n <= kShort, is_many = s.outer >= kManyRows;
+    if (is_short) items = s.n <= 2 * kWarpLanes ? 2 : s.n <= 4 * kWarpLanes || !is_many ? 4 : kMostItems;
+    const int64_t part = items * kWarpLanes;
+    if (!is_short || !is_many)
+      warps = static_cast<int>(std::min<int64_t>(kMostWarps, (s.n + part - 1) / part));
+    if (s.n > kTiles * kTile)
+      divide(s.n, std::min(kMostChunks / std::max<int64_t>(s.outer, 1), (s.n + kTile - 1) / kTile), kTile);
+  }
+  void divide_columns(const Scan& s) {
+    constexpr int64_t kThreads = 1 << 16;
+    int64_t root = 1;
+    while (root * root < s.n) ++root;
+    divide(s.n, std::min(kThreads / std::max<int64_t>(s.outer * s.inner, 1), root), 1);
+  }
+  // Chunks of a multiple of `unit`.
+  void divide(int64_t n, int64_t wanted, int64_t unit) {
     if (wanted <= 1) return;
-    chunk = (s.n + wanted - 1) / wanted;
-    if (s.inner == 1) chunk = (chunk + kTile - 1) / kTile * kTile;
-    chunks = (s.n + chunk - 1) / chunk;
+    chunk = ((n + wanted - 1) / wanted + unit - 1) / unit * unit;
+    chunks = (n + chunk - 1) / chunk;
   }
 };
 

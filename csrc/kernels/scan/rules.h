@@ -1,5 +1,7 @@
 // What a scan keeps of the elements that it has walked, for both devices: how one element begins, and how
-// what is in front is joined with what is behind. V is the type that values are computed in.
+// what is in front is joined with what is behind. V is the type that values are computed in. It has no
+// branches, not even around an exponential, so that several joins are computed at once. A state of several
+// numbers applies f to `each` of them.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -47,17 +49,24 @@ template <class V>
 struct LogAddExpScan {
   struct State {
     V largest, rest;
+    template <class F>
+    AICF_HD State each(F&& f) const {
+      return {f(largest), f(rest)};
+    }
   };
   static constexpr bool kHasFactor = false, kIsPlace = false;
-  AICF_HD static State none() { return {-std::numeric_limits<V>::infinity(), -1}; }
+  AICF_HD static State none() { return {kLeast, -1}; }
   AICF_HD static State of(V x, V, int64_t) { return {x, 0}; }
   AICF_HD static State joined(State a, State b) {
     const bool first = a.largest >= b.largest;  // a NaN is the largest
     const State high = first ? a : b, low = first ? b : a;
-    const V share = low.largest == high.largest ? V(1) : static_cast<V>(exp(low.largest - high.largest));
-    return {high.largest, high.rest + (1 + low.rest) * share};
+    const V distance = low.largest == high.largest ? V(0) : low.largest - high.largest;
+    return {high.largest, high.rest + (1 + low.rest) * static_cast<V>(exp(distance))};
   }
   AICF_HD static V value(State s) { return s.largest + static_cast<V>(log1p(s.rest)); }
+
+ private:
+  static constexpr V kLeast = -std::numeric_limits<V>::infinity();
 };
 
 // h' = factor h + x
@@ -65,6 +74,10 @@ template <class V>
 struct LinearScan {
   struct State {
     V factor, sum;
+    template <class F>
+    AICF_HD State each(F&& f) const {
+      return {f(factor), f(sum)};
+    }
   };
   static constexpr bool kHasFactor = true, kIsPlace = false;
   AICF_HD static State none() { return {1, 0}; }
@@ -86,8 +99,8 @@ struct ExpLinearScan : LinearScan<V> {
   using State = typename LinearScan<V>::State;
   AICF_HD static State none() { return {0, 0}; }
   AICF_HD static State joined(State before, State behind) {
-    const V moved = before.sum == 0 ? before.sum : static_cast<V>(exp(behind.factor)) * before.sum;
-    return {before.factor + behind.factor, moved + behind.sum};
+    const V factor = before.sum == 0 ? V(0) : behind.factor;  // a 0 stays one
+    return {before.factor + behind.factor, static_cast<V>(exp(factor)) * before.sum + behind.sum};
   }
 };
 
@@ -107,6 +120,10 @@ struct PlaceScan {
   struct State {
     V extreme;
     int64_t place;
+    template <class F>
+    AICF_HD State each(F&& f) const {
+      return {f(extreme), f(place)};
+    }
   };
   static constexpr bool kHasFactor = false, kIsPlace = true;
   AICF_HD static State none() { return {0, -1}; }
@@ -114,7 +131,8 @@ struct PlaceScan {
   AICF_HD static State joined(State before, State behind) {
     const bool wins = largest ? behind.extreme >= before.extreme : behind.extreme <= before.extreme;
     const bool is_nan = behind.extreme != behind.extreme;
-    return before.place < 0 || (behind.place >= 0 && (wins || is_nan)) ? behind : before;
+    const bool is_taken = (before.place < 0) | ((behind.place >= 0) & (wins | is_nan));
+    return is_taken ? behind : before;
   }
   AICF_HD static int64_t value(State s) { return s.place; }
 };

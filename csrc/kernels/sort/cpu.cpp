@@ -1,6 +1,6 @@
 // argsort on the CPU. An element is a number of its key and its place, so that no two are equal and any sort
 // is stable: few are compared, many go by their digits from the lowest (Knuth, The Art of Computer
-// Programming 3, 5.2.5).
+// Programming 3, 5.2.5). A single one is selected.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -72,7 +72,7 @@ template <class Order>
 void sort_rows(const Argsort& s, int64_t begin, int64_t end) {
   using Element = Placed<typename Order::Key>;
   const typename Order::Key flip = s.descending ? kLastKey<Order> : 0;
-  const bool sorts_all = s.count > s.n / kPerWanted;
+  const bool sorts_all = s.count > 1 && s.first + s.count > s.n / kPerWanted;
   const bool has_spare = sorts_all && s.n > kFew;
   std::vector<Element> memory(static_cast<size_t>(has_spare ? 2 * s.n : s.n));
   std::vector<uint32_t> counts;
@@ -86,9 +86,11 @@ void sort_rows(const Argsort& s, int64_t begin, int64_t end) {
       found = by_digits<8>(found, found + s.n, s.n, Order::kBits, counts);
     else if (sorts_all)
       std::sort(found, found + s.n);
+    else if (s.count == 1)
+      std::nth_element(found, found + s.first, found + s.n);
     else
-      std::partial_sort(found, found + s.count, found + s.n);
-    for (int64_t i = 0; i < s.count; ++i) s.index[row * s.count + i] = place_of(found[i]);
+      std::partial_sort(found, found + s.first + s.count, found + s.n);
+    for (int64_t i = 0; i < s.count; ++i) s.index[row * s.count + i] = place_of(found[s.first + i]);
   }
 }
 

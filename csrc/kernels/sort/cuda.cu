@@ -13,7 +13,7 @@ constexpr int kRowThreads = 256;
 // A warp has a row: an element's place is the number of those in front of it.
 template <class Order, int kItems>
 __global__ void __launch_bounds__(kRowThreads)
-    rank_kernel(const typename Order::Element* x, int64_t* index, int64_t rows, int n, int count,
+    rank_kernel(const typename Order::Element* x, int64_t* index, int64_t rows, int n, int first, int count,
                 typename Order::Key flip, const int64_t* predicate) {
   dependency_wait();
   if (skipped(predicate)) return;
@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 #pragma unroll
   for (int item = 0; item < kItems; ++item) {
-    const int i = item * kWarp + lane;
-    if (i < n && places[item] < count) index[row * count + places[item]] = i;
+    const int i = item * kWarp + lane, at = places[item] - first;
+    if (i < n && at >= 0 && at < count) index[row * count + at] = i;
   }
 }
 
@@ -57,7 +57,7 @@ struct BlockSort {
 
 template <class Order, int kThreads, int kItems>
 __global__ void __launch_bounds__(kThreads)
-    block_sort_kernel(const typename Order::Element* x, int64_t* index, int n, int count,
+    block_sort_kernel(const typename Order::Element* x, int64_t* index, int n, int begin, int count,
                       typename Order::Key flip, const int64_t* predicate) {
   dependency_wait();
   if (skipped(predicate)) return;
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 #pragma unroll
   for (int item = 0; item < kItems; ++item) {
-    const int to = first + item * kWarp;
-    if (to < count) index[row * count + to] = places[item];
+    const int at = first + item * kWarp - begin;
+    if (at >= 0 && at < count) index[row * count + at] = places[item];
   }
 }
 
@@ -108,7 +108,7 @@ template <class Order, int kThreads, int kItems>
 Status sort_in_blocks(const Argsort& s, const LaunchContext& ctx) {
   return launch(ctx, static_cast<unsigned>(s.rows), kThreads, sizeof(BlockSort<Order, kThreads, kItems>),
                 block_sort_kernel<Order, kThreads, kItems>, static_cast<const typename Order::Element*>(s.x),
-                s.index, static_cast<int>(s.n), static_cast<int>(s.count),
+                s.index, static_cast<int>(s.n), static_cast<int>(s.first), static_cast<int>(s.count),
                 static_cast<typename Order::Key>(s.descending ? kLastKey<Order> : 0), ctx.predicate);
 }
 
@@ -117,7 +117,7 @@ Status rank_in_warps(const Argsort& s, const LaunchContext& ctx) {
   const int64_t blocks = ceil_div<int64_t>(s.rows, kRowThreads / kWarp);
   return launch(ctx, static_cast<unsigned>(blocks), kRowThreads, 0, rank_kernel<Order, kItems>,
                 static_cast<const typename Order::Element*>(s.x), s.index, s.rows, static_cast<int>(s.n),
-                static_cast<int>(s.count),
+                static_cast<int>(s.first), static_cast<int>(s.count),
                 static_cast<typename Order::Key>(s.descending ? kLastKey<Order> : 0), ctx.predicate);
 }
 
@@ -138,7 +138,9 @@ Status argsort_blocks_cuda(const Argsort& s, const LaunchContext& ctx) {
   return with_order(s.dtype, [&](auto tag) {
     using Order = typename decltype(tag)::type;
     if (s.n <= 256) return sort_in_blocks<Order, 256, 1>(s, ctx);
+    if (s.n <= 512) return sort_in_blocks<Order, 256, 2>(s, ctx);
     if (s.n <= 1024) return sort_in_blocks<Order, 256, 4>(s, ctx);
+    if (s.n <= 2048) return sort_in_blocks<Order, 256, 8>(s, ctx);
     if (s.n <= 4096) return sort_in_blocks<Order, 256, 16>(s, ctx);
     return sort_in_blocks<Order, 512, 16>(s, ctx);
   });

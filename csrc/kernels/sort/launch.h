@@ -6,11 +6,13 @@ namespace aicf {
 
 constexpr Attr<int64_t> kCount{"count", std::nullopt};
 constexpr Attr<bool> kDescending{"descending", false};
+constexpr Attr<int64_t> kFirst{"first", 0};
 
-// For each row of x the places of its first `count` elements in order; equal ones keep theirs.
+// For each row of x the places of `count` elements of its order from the one at `first` on; equal ones keep
+// theirs.
 struct Argsort {
   DType dtype;
-  int64_t rows, n, count;
+  int64_t rows, n, count, first;
   bool descending;
   const void* x;
   int64_t* index;
@@ -24,6 +26,7 @@ inline Argsort argsort_of(const OpDesc& op) {
   s.rows = 1;
   for (int d = 0; d < x.rank - 1; ++d) s.rows *= x.shape[d];
   s.count = op.attrs.get(kCount);
+  s.first = op.attrs.get(kFirst);
   s.descending = op.attrs.get(kDescending);
   s.x = x.data;
   s.index = op.outputs[0].ptr<int64_t>();
@@ -32,6 +35,7 @@ inline Argsort argsort_of(const OpDesc& op) {
 
 Status argsort_cpu(const Argsort& s, const LaunchContext& ctx);
 Status argsort_warps_cuda(const Argsort& s, const LaunchContext& ctx);   // a warp for each row
+Status argsort_select_cuda(const Argsort& s, const LaunchContext& ctx);  // one element of each row, in blocks
 Status argsort_blocks_cuda(const Argsort& s, const LaunchContext& ctx);  // a block for each row
 Status argsort_passes_cuda(const Argsort& s, const LaunchContext& ctx);  // launches for all rows
 

@@ -21,10 +21,11 @@ struct FromElements {
 template <class Key>
 struct ToIndex {
   int64_t* index;
-  int64_t count;
+  int64_t count, first;
   __device__ void put_key(int64_t, int64_t, Key) const {}
   __device__ void put_value(int64_t row, int64_t to, uint32_t value) const {
-    if (to < count) index[row * count + to] = value;
+    const int64_t at = to - first;
+    if (at >= 0 && at < count) index[row * count + at] = value;
   }
 };
 
@@ -39,7 +40,8 @@ Status argsort_passes_cuda(const Argsort& s, const LaunchContext& ctx) {
     const SortMemory<Key> memory(parts, s.rows, s.n);
     const FromElements<Order> from{static_cast<const typename Order::Element*>(s.x), s.n,
                                    s.descending ? kLastKey<Order> : 0};
-    return sort_by_digits(from, ToIndex<Key>{s.index, s.count}, s.rows, s.n, Order::kBits, memory, ctx);
+    return sort_by_digits(from, ToIndex<Key>{s.index, s.count, s.first}, s.rows, s.n, Order::kBits, memory,
+                          ctx);
   });
 }
 

@@ -15,6 +15,8 @@ Status check_argsort(const OpDesc& op) {
   const int64_t n = x.shape[x.rank - 1], count = op.attrs.get(kCount);
   if (count < 0 || count > n) return refuse(op, "count: expected 0 to ", n, ", got ", count);
   if (n >= int64_t{1} << 31) return refuse(op, "x: expected rows of less than 2^31 elements, got ", x.str());
+  const int64_t first = op.attrs.get(kFirst);
+  if (first < 0 || first > n - count) return refuse(op, "first: expected 0 to ", n - count, ", got ", first);
   TensorDesc index = x;
   index.dtype = DType::I64;
   index.shape[x.rank - 1] = count;
@@ -30,9 +32,16 @@ Status supports_rows(const OpDesc& op) {
   return n <= most ? Status::ok() : decline("needs rows of ", most, " elements at most, got ", n);
 }
 
+Status supports_one(const OpDesc& op) {
+  AICF_TRY(supports_rows<kOfBlock>(op));
+  return argsort_of(op).count == 1 ? Status::ok() : decline("needs a count of 1, got ", argsort_of(op).count);
+}
+
 constexpr KernelVariant kVariants[] = {
     skippable_cuda_row("argsort_warps_cuda", "argsort", kSmAny,
                        AICF_CUDA((prepare_with<argsort_of, argsort_warps_cuda>)), supports_rows<kOfWarp>),
+    skippable_cuda_row("argsort_select_cuda", "argsort", kSmAny,
+                       AICF_CUDA((prepare_with<argsort_of, argsort_select_cuda>)), supports_one),
     skippable_cuda_row("argsort_blocks_cuda", "argsort", kSmAny,
                        AICF_CUDA((prepare_with<argsort_of, argsort_blocks_cuda>)), supports_rows<kOfBlock>),
     skippable_cuda_row("argsort_passes_cuda", "argsort", kSmAny,
@@ -58,10 +67,10 @@ static const Family family([](KernelRegistry& registry) {
       OpSchema{50,
                "Argsort",
                "argsort",
-               "the places of the first count elements of each sorted row; equal ones keep their order",
+               "the places of count elements of each sorted row, from first on; equal ones keep their order",
                {{"x"}},
                {{"index"}},
-               {required(kCount), optional(kDescending)},
+               {required(kCount), optional(kDescending), optional(kFirst)},
                {},
                "NaN is the largest, and zeros of either sign are equal",
                check_argsort});

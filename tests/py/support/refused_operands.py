@@ -146,6 +146,7 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("argsort", f32(()), [("i64", ())], {"count": 0}, "x: expected rank 1 or more, got f32[]"),
     ("argsort", f32((2, 3)), [("i64", (2, 3))], {}, "needs the attribute count"),
     ("argsort", f32((2, 3)), [("i64", (2, 4))], {"count": 4}, "count: expected 0 to 3, got 4"),
+    ("argsort", f32((2, 3)), [("i64", (2, 2))], {"count": 2, "first": 2}, "first: expected 0 to 1, got 2"),
     ("argsort", f32((2, 3)), [("i64", (2, 3))], {"count": 2}, "index: expected i64[2, 2], got i64[2, 3]"),
     ("argsort", [("i1", (1 << 31,))], [("i64", (1,))], {"count": 1}, "x: expected rows of less than 2^31 elements, got i1[2147483648]"),
     ("scan", {"x": f32((2, 3))}, {"y": f32((2, 3))}, {"kind": "sum", "dim": 2}, "dim: expected a dimension of f32[2, 3], got 2"),

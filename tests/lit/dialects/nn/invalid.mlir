@@ -558,6 +558,12 @@
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected first in 0..7, got 8}}
+%y = nn.argsort %x {count = 1, first = 8} : (tensor<4x8xf32>) -> tensor<4x1xi64>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
 // expected-error@below {{expected dim in 0..1, got 2}}
 %y = nn.scan %x {dim = 2, kind = "sum"} : tensor<4x8xf32>
 

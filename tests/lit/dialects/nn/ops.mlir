@@ -189,6 +189,8 @@
 %places = "test.op"() : () -> tensor<4xi64>
 // CHECK: %order = nn.argsort %x {count = 3, descending = true} : (tensor<4x8xf32>) -> tensor<4x3xi64>
 %order = nn.argsort %x {count = 3, descending = true} : (tensor<4x8xf32>) -> tensor<4x3xi64>
+// CHECK: %middle = nn.argsort %x {count = 1, first = 4} : (tensor<4x8xf32>) -> tensor<4x1xi64>
+%middle = nn.argsort %x {count = 1, first = 4} : (tensor<4x8xf32>) -> tensor<4x1xi64>
 %image, %filter = "test.op"() : () -> (tensor<2x4x5x5xf32>, tensor<6x2x3x3xf32>)
 // CHECK: %convolved = nn.convolution %image, %filter
 %convolved = nn.convolution %image, %filter {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>, groups = 2} : (tensor<2x4x5x5xf32>, tensor<6x2x3x3xf32>) -> tensor<2x6x3x3xf32>

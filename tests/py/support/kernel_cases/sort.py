@@ -1,4 +1,4 @@
-"""argsort: rows around the sizes at which another kernel takes them; ties, special values, all or some of the places."""
+"""argsort: rows around the sizes at which another kernel takes them; ties, special values, all places, some and one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ ROWS = (
     (3, 129),
     (2, 256),
     (2, 1000),
+    (2, 2048),
     (2, 4097),
     (1, 8192),
     (2, 9001),
@@ -35,9 +36,15 @@ def argsort(make: Maker) -> Iterator[Case]:
             wide = make.random.integers(-(2**62), 2**62, (rows, n))
             given |= {"i64": wide, "i32": (wide >> 32).astype(np.int32), "i1": wide > 0}
         for label, x in given.items():
-            for count, descending in ((n, False), (min(n, 5), True)):
-                attrs = {"count": count, "descending": descending}
-                name = f"{label} {rows}x{n} {count} {descending}"
+            few, one = min(n, 5), min(n, 1)
+            for first, count, descending in (
+                (0, n, False),
+                (0, few, True),
+                ((n - few) // 2, few, False),
+                (n // 2, one, True),
+            ):
+                attrs = {"count": count, "descending": descending, "first": first}
+                name = f"{label} {rows}x{n} {first} {count} {descending}"
                 yield Case(name, [x], [("i64", (rows, count))], attrs, exact=True)
 
 

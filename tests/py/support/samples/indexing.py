@@ -357,6 +357,16 @@ def scans() -> Iterator[Sample]:
             f"ties {shape} {turned}", (f"{shape}xi64",), argsort, sorted_, {0: classes(4)}, smooth=False
         )
 
+        def middle(x: Any, turned: bool = turned) -> Operation:
+            return nn.ArgsortOp(x, 1, turned, first=20)
+
+        def of_middle(x: Any, turned: bool = turned) -> Any:
+            return x.argsort(dim=-1, descending=turned, stable=True)[..., 20:21]
+
+        yield Sample(
+            f"middle {shape} {turned}", tensors(shape), middle, of_middle, {0: special}, smooth=False
+        )
+
 
 def permutations(dim: int) -> Fill:
     """Each row along `dim` a permutation."""

@@ -87,7 +87,7 @@ def generate_cases(seed: int, count: int, each: int, target: str, word: str = ""
     from generated_cases import GeneratedCase, has_periodic, random_cases, span, special_cases
     from generated_models import model_cases
     from generated_shapes import shape_cases
-    from product_cases import ProductCase, large_cases, other_cases, tile_cases
+    from product_cases import ProductCase, batch_cases, large_cases, other_cases, short_sum_cases, tile_cases
 
     from aicf_mlir.codegen.cuda import generate
     from aicf_mlir.codegen.nvrtc import compile_cuda
@@ -151,9 +151,10 @@ def generate_cases(seed: int, count: int, each: int, target: str, word: str = ""
     )
     if target == "sm_90":
         cases += chain_cases(seed, target=target)
+    of_products = (tile_cases, other_cases, short_sum_cases, batch_cases, large_cases)
     with ThreadPoolExecutor() as pool:
         yield from pool.map(pack, (case for case in cases if word in case.name))
-        products = chain(tile_cases(target), other_cases(target), large_cases(target))
+        products = chain(*(made(target) for made in of_products))
         yield from pool.map(
             pack_product, (case for case in islice(products, 0, None, each) if word in case.name)
         )

@@ -1,11 +1,12 @@
-"""Narrow products as loops, on a GPU: of fewer than 8 rows, columns or terms.
+"""Narrow products as loops, on a GPU: of fewer than 8 rows, columns or terms, of f32 also up to 16 long sums.
 
 The smallest tile of a product has 16 rows and columns, and copies rows of fewer than 16 bytes element by element. So a head
 with one output, its gradients and a sum of few terms take many times what their bytes need. As loops they read each operand
 once at the rate of memory, and are fused with their neighbours as any other loop:
 
     few columns of rows that lie along k      rowwise over [m, n, k]: dot products
-    few rows or columns, summed over rows     colwise over [k, n]: a sum for each of the few, as in the gradient of a head
+    few rows or columns, summed over rows     colwise over [k, n]: a sum for each of the few, as in the gradient of a head, and
+                                              of a layer of few features
     few terms                                 map over [m, n]: a sum of products without a loop
 
 Of a batch, products of few terms are such a map, and those of one row or one column are dot products, in whatever direction
@@ -28,7 +29,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.expect import with_shape
@@ -43,6 +44,13 @@ from aicf_mlir.passes.fuse.views import used_once, view_chain
 
 NARROW = 8
 """The fewest rows, columns or terms of a product that tiles compute: 16 bytes of 16-bit elements."""
+FEW_SUMS, LONG, WARP = 16, 2048, 32
+"""The most rows or columns of f32 that are sums of columns, where they have so many terms and the other side fills a warp.
+
+A tile computes at least 16 x 16 over all terms, so 512 x 13 of 2048 terms occupy 32 multiprocessors: 17.5 us on an H200 for what
+takes 1.1 us to read. Sums of columns are divided over the chip. They read one element, and others that a warp shares, for as many
+multiplications as there are sums: up to 16 that is less than memory takes.
+"""
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,12 @@ class NarrowProduct:
     batch: int = 1
 
     @property
+    def few(self) -> int:
+        """The most rows or columns that are sums of columns; on tensor cores tiles divide long sums."""
+        in_f32 = tensor_spec(self.op.results[0])[0] == "f32" and self.op.attrs.get("allow_tf32") is not True
+        return FEW_SUMS if in_f32 and self.k >= LONG and max(self.m, self.n) >= WARP else NARROW - 1
+
+    @property
     def has_few_terms(self) -> bool:
         """True if the sums are written out."""
         return self.k < NARROW
@@ -76,7 +90,7 @@ class NarrowProduct:
     @property
     def has_few_sums(self) -> bool:
         """True if both operands are walked across k: along the columns of b for few rows, along those of a for few columns."""
-        across = self.a[0] == 1 if self.n < NARROW else self.m < NARROW and self.b[1] == 1
+        across = self.a[0] == 1 if self.n <= self.few else self.m <= self.few and self.b[1] == 1
         return across and self.bias is None and self.batch == 1
 
     def over(self, name: str, *steps: int) -> tuple[int, ...]:
@@ -208,7 +222,7 @@ class Loops:
     def column_sums(self) -> SSAValue:
         """A sum for each of the few rows, or columns, over the others: joined as rows, and turned if they are columns."""
         p = self.product
-        turned = p.n < NARROW
+        turned = p.n <= p.few
         few, many = (p.n, p.m) if turned else (p.m, p.n)
         (few_step, few_k), (many_k, many_step) = (p.b[::-1], p.a[::-1]) if turned else (p.a, p.b)
         names = ("b", "a") if turned else ("a", "b")
@@ -220,23 +234,17 @@ class Loops:
             return [row_sum(given[-1] * factor) for factor in given[:-1]]
 
         sums = self.launch(kernel.ColwiseOp, formula, [*factors, whole], [(many,)] * few, shape, reduced=1)
-        rows = self.joined(sums) if few > 1 else sums[0]
-        if not turned or few == 1:
-            return rows
-        type_ = with_layout(tensor_type(rows), Layout((many, few), (1, many)))
-        return self.add(
-            kernel.CopyOp.launch(
-                [self.add(kernel.ViewOp.build_op([rows], [type_]))], [self.tensor((many, few))]
-            )
-        )
+        return self.joined(sums, turned) if few > 1 else sums[0]
 
-    def joined(self, rows: list[SSAValue]) -> SSAValue:
-        """The rows as one tensor: each launch of a copy is elided later."""
-        (length,) = shape_of(rows[0])
-        block = self.tensor((len(rows), length))
+    def joined(self, sums: list[SSAValue], turned: bool) -> SSAValue:
+        """The sums as the rows of one tensor, or as its columns: each launch of a copy is elided later."""
+        (length,), few = shape_of(sums[0]), len(sums)
+        block = self.tensor((length, few) if turned else (few, length))
+        steps = (few, 1) if turned else (1, length)
+        layouts = [Layout((length,), steps[:1], at * steps[1]) for at in range(few)]
         parts = [
-            self.add(kernel.CopyOp.launch([row], [with_layout(block, Layout((length,), (1,), at * length))]))
-            for at, row in enumerate(rows)
+            self.add(kernel.CopyOp.launch([each], [with_layout(block, layout)]))
+            for each, layout in zip(sums, layouts, strict=True)
         ]
         return self.add(kernel.JoinOp.build_op(parts, [block]))
 

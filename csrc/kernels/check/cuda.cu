@@ -54,8 +54,8 @@ struct CheckedIndex {
   const void* data;
   Rows rows;
   IndexBounds bounds;
-  int64_t first_block, per_block;  // of this launch; elements
-  int bytes;                       // of an element
+  int64_t per_block;  // elements
+  int bytes;          // of an element
 
   __device__ int64_t at(int64_t i) const {
     const int64_t place = rows.place(i);
@@ -65,17 +65,19 @@ struct CheckedIndex {
   }
 };
 
-// 104 bytes each; a kernel's arguments hold 32764 bytes, of which those that are there take time.
+// 84 bytes each; a kernel's arguments hold 32764 bytes, of which those that are there take time.
 constexpr int kSomeIndices = 32, kMostIndices = 256;
 
 template <int kMost>
 struct IndexTable {
   int count;
-  int64_t first_target;  // the number of the first one among all
+  int64_t first_target;          // the number of the first one among all
+  uint32_t first_blocks[kMost];  // of this launch, next to each other: each step of a search waits for a line
   alignas(CheckedIndex) unsigned char bytes[kMost * sizeof(CheckedIndex)];
 
   AICF_HD CheckedIndex& at(int i) { return reinterpret_cast<CheckedIndex*>(bytes)[i]; }
   AICF_HD const CheckedIndex& at(int i) const { return reinterpret_cast<const CheckedIndex*>(bytes)[i]; }
+  AICF_HD int64_t first_block(int i) const { return first_blocks[i]; }
 };
 
 // The number of the tensor that this block has a part of.
@@ -84,7 +86,7 @@ __device__ __forceinline__ int tensor_of_block(const Table& table) {
   int low = 0, high = table.count;
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    (table.at(middle).first_block <= blockIdx.x ? low : high) = middle;
+    (table.first_block(middle) <= blockIdx.x ? low : high) = middle;
   }
   return low;
 }
@@ -123,12 +125,12 @@ __global__ void __launch_bounds__(kIndexThreads)
   dependency_wait();
   const int number = tensor_of_block(table);
   const CheckedIndex& target = table.at(number);
-  const int64_t begin = (blockIdx.x - target.first_block) * target.per_block;
+  const int64_t begin = (blockIdx.x - table.first_block(number)) * target.per_block;
   const int64_t left = target.rows.count - begin,
                 end = begin + (left < target.per_block ? left : target.per_block);
   const bool booleans = target.bytes == 1 && target.rows.inner == target.rows.count && target.rows.step == 1;
   int64_t at = booleans ? first_true(target, begin, end) : first_refused(target, begin, end);
-  at = reduce_group<Least, kIndexThreads>(at);
+  if (__syncthreads_or(at != kNowhere)) at = reduce_group<Least, kIndexThreads>(at);
   if (threadIdx.x != 0) return;
   FoundPlace place{-1, 0, 0};
   if (at != kNowhere) place = {table.first_target + number, at, target.at(at)};
@@ -155,6 +157,7 @@ struct CheckTable {
 
   AICF_HD CheckedTensor& at(int i) { return reinterpret_cast<CheckedTensor*>(bytes)[i]; }
   AICF_HD const CheckedTensor& at(int i) const { return reinterpret_cast<const CheckedTensor*>(bytes)[i]; }
+  AICF_HD int64_t first_block(int i) const { return at(i).first_block; }
 };
 
 // Whether any number in 16 bytes is not finite.
@@ -213,15 +216,24 @@ __global__ void __launch_bounds__(kCheckThreads)
 }
 
 // One block: the blocks of the tensors lie in order, so the first that found something has the first place.
-__global__ void __launch_bounds__(kIndexThreads)
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
     first_found_kernel(StatusPlaces status, const FoundPlace* found, int64_t blocks, int64_t code) {
   dependency_wait();
   int64_t first = kNowhere;
-  for (int64_t i = threadIdx.x; i < blocks; i += kIndexThreads)
+  for (int64_t i = threadIdx.x; i < blocks; i += kThreads)
     if (found[i].tensor >= 0 && i < first) first = i;
-  first = reduce_group<Least, kIndexThreads>(first);
+  if (__syncthreads_or(first != kNowhere)) first = reduce_group<Least, kThreads>(first);
   if (threadIdx.x != 0) return;
   status.settle(code, first == kNowhere ? FoundPlace{-1, 0, 0} : found[first]);
+}
+
+// By a warp where each of its threads has a block.
+Status settle_first(const OpDesc& op, const FoundPlace* found, int64_t blocks, const LaunchContext& ctx) {
+  const bool few = blocks <= kWarp;
+  return launch(ctx, 1, few ? kWarp : kIndexThreads, 0,
+                few ? first_found_kernel<kWarp> : first_found_kernel<kIndexThreads>, status_places(op, ctx),
+                found, blocks, op.attrs.get(kCode));
 }
 
 // Launches over at most kMost targets each.
@@ -237,11 +249,11 @@ Status check_indices(const OpDesc& op, FoundPlace* found, const LaunchContext& c
     for (size_t i = first; i < targets.size() && table.count < kMost; ++i) {
       const TensorDesc& target = targets[i];
       const int64_t own = index_blocks(target);
+      table.first_blocks[table.count] = static_cast<uint32_t>(blocks);
       CheckedIndex* row = new (&table.at(table.count++)) CheckedIndex{
           target.data,
           {},
           IndexBounds(op, i),
-          blocks,
           indices_per_block(target.dtype),
           static_cast<int>(dtype_size(target.dtype)),
       };
@@ -289,8 +301,7 @@ Status check_index_cuda(const OpDesc& op, const LaunchContext& ctx) {
   else
     AICF_TRY(check_indices<kMostIndices>(op, found, ctx));
   if (blocks == 1) return Status::ok();
-  return launch(ctx, 1, kIndexThreads, 0, first_found_kernel, status_places(op, ctx),
-                static_cast<const FoundPlace*>(found), blocks, op.attrs.get(kCode));
+  return settle_first(op, found, blocks, ctx);
 }
 
 Status check_finite_cuda(const OpDesc& op, const LaunchContext& ctx) {
@@ -313,8 +324,7 @@ Status check_finite_cuda(const OpDesc& op, const LaunchContext& ctx) {
                       found + all_blocks, table));
     all_blocks += blocks;
   }
-  return launch(ctx, 1, kIndexThreads, 0, first_found_kernel, status_places(op, ctx),
-                static_cast<const FoundPlace*>(found), all_blocks, op.attrs.get(kCode));
+  return settle_first(op, found, all_blocks, ctx);
 }
 
 Status check_ranks_cuda(const OpDesc& op, const LaunchContext& ctx) {

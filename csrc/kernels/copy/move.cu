@@ -151,6 +151,7 @@ Status with_unit(int64_t bytes, F&& f) {
 Status move_cuda(const Move& m, const LaunchContext& ctx) {
   if (m.count == 0) return Status::ok();
   if (m.from != m.to) return cast_cuda(m, ctx);
+  if (Part part; is_repeated(m, &part)) return move_parts<uint4, uint4>({part}, ctx);
   const int64_t bytes = static_cast<int64_t>(dtype_size(m.to)), elements = elements_per_unit(m, bytes);
   const Move units = in_units(m, elements);
   return with_unit(bytes * elements, [&](auto unit) { return move_as<decltype(unit)>(units, ctx); });
@@ -160,11 +161,18 @@ Status moves_cuda(const Moves& moves, const LaunchContext& ctx) {
   const DType from = moves[0].from, to = moves[0].to;
   const int64_t bytes = static_cast<int64_t>(dtype_size(to));
   int64_t elements = from == to ? 16 / bytes : 1;
-  for (const Move& m : moves)
-    if (m.count != 0 && from == to) elements = std::min(elements, elements_per_unit(m, bytes));
   std::vector<Part> parts;
+  std::vector<Move> others;
   for (const Move& m : moves) {
     if (m.count == 0) continue;
+    if (Part part; is_repeated(m, &part)) {
+      parts.push_back(part);
+      continue;
+    }
+    others.push_back(m);
+    if (from == to) elements = std::min(elements, elements_per_unit(m, bytes));
+  }
+  for (const Move& m : others) {
     const Move units = in_units(m, elements);
     Part part{units.y, units.x, units.count, units.shape};
     is_narrow(units, &part);

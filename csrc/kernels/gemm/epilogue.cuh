@@ -10,16 +10,24 @@
 
 namespace aicf::cuda {
 
-// Whether every row of every operand starts at a multiple of 16 bytes, and the results' rows end at one, so
-// that all accesses can be that wide. An operand that is not there has no rows.
+// Whether every row starts at a multiple of 16 bytes. An operand that is not there has no rows.
+template <class T, class Pointer>
+bool is_aligned(const Matrices<Pointer>& matrices) {
+  return reinterpret_cast<uintptr_t>(matrices.data) % 16 == 0 && matrices.leading % kWidest<T> == 0 &&
+         matrices.outer % kWidest<T> == 0 && matrices.inner % kWidest<T> == 0;
+}
+
+// Whether all accesses of the epilogue can be 16 bytes wide: rows end at a multiple of them too.
+template <class T>
+bool results_are_aligned(const GemmProblem& p) {
+  return p.n % kWidest<T> == 0 && is_aligned<T>(p.saved) && is_aligned<T>(p.out) && is_aligned<T>(p.pre) &&
+         reinterpret_cast<uintptr_t>(p.bias) % 16 == 0;
+}
+
+// Whether those of the product can be, too.
 template <class T>
 bool rows_are_aligned(const GemmProblem& p) {
-  const auto aligned = [](const auto& matrices) {
-    return reinterpret_cast<uintptr_t>(matrices.data) % 16 == 0 && matrices.leading % kWidest<T> == 0 &&
-           matrices.outer % kWidest<T> == 0 && matrices.inner % kWidest<T> == 0;
-  };
-  return p.n % kWidest<T> == 0 && aligned(p.a) && aligned(p.b) && aligned(p.saved) && aligned(p.out) &&
-         aligned(p.pre) && reinterpret_cast<uintptr_t>(p.bias) % 16 == 0;
+  return results_are_aligned<T>(p) && is_aligned<T>(p.a) && is_aligned<T>(p.b);
 }
 
 // Calls f with a type whose `value` is `act`: to be asked once for all neighbours.

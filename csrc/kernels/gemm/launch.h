@@ -47,6 +47,8 @@ Status gemm_tiled_64x64_cuda(const GemmProblem& p, const LaunchContext& ctx);
 Status gemm_tiled_64x32_cuda(const GemmProblem& p, const LaunchContext& ctx);
 Status gemm_tiled_32x32_cuda(const GemmProblem& p, const LaunchContext& ctx);
 Status gemm_tiled_16x16_cuda(const GemmProblem& p, const LaunchContext& ctx);
+// f32, of at most 16 terms: a warp per row, its columns of b in registers.
+Status gemm_short_sums_cuda(const GemmProblem& p, const LaunchContext& ctx);
 // f32 and f64, one thread per element of the result; any sizes.
 Status gemm_naive_cuda(const GemmProblem& p, const LaunchContext& ctx);
 

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "kernels/gemm/device/panel_shapes.h"
+#include "kernels/gemm/device/short_shapes.h"
 
 namespace aicf {
 namespace {
@@ -37,6 +38,7 @@ ProductTile tile(const char* header, const char* product, const char* format, co
 constexpr int64_t kMultiprocessors = 132, kEnough = 128;  // of a large chip; blocks for nearly all of them
 constexpr TileSize kSmallestRegisterTile = kRegisterTiles[std::size(kRegisterTiles) - 1];
 constexpr TileSize kSmallest = kTensorCoreTiles[std::size(kTensorCoreTiles) - 1];
+constexpr int64_t kShortest = 64;  // terms of two steps of a tile of 32 x 32, which start together
 // Those of 16 divide k inside of a block.
 constexpr TileSize kSmallestDivisible = kTensorCoreTiles[std::size(kTensorCoreTiles) - 2];
 
@@ -61,6 +63,13 @@ bool too_large(TileSize tile, int64_t m, int64_t n) {
 
 bool tiles_fill(TileSize tile, int64_t m, int64_t n, int64_t batch) {
   return tiles_of(tile, m, n) * batch >= kEnough;
+}
+
+bool has_short_sums(int64_t m, int64_t n, int64_t k, int64_t batch) {
+  using gemm::ShortSums;
+  // Of fewer columns most threads of a warp would have none.
+  return k <= ShortSums::BK && 2 * n >= ShortSums::BN &&
+         tiles_fill({ShortSums::BM, ShortSums::BN}, m, n, batch);
 }
 
 TileSize tensor_core_tile(int64_t m, int64_t n, int64_t batch) {
@@ -132,13 +141,19 @@ Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t k, int64_
     return decide(tf32 ? TENSOR_PANEL_TILE(TF32TensorPanel16) : TENSOR_PANEL_TILE(TensorPanel16));
   }
   if (dtype == DType::F32 && sm >= kSmAsyncCopies) {
+    if (k > 0 && has_short_sums(m, n, k, batch))
+      return decide(TILE("short_sums.cuh", "ShortSumsProduct", "F32", ShortSums, gemm::ShortSums::TN));
     const TileSize size = register_tile(m, n, batch, k);
-    const ProductTile tiles[] = {REGISTER_GROUP_TILE(RegisterGroup128x64),
-                                 REGISTER_GROUP_TILE(RegisterGroup64),
-                                 REGISTER_GROUP_TILE(RegisterGroup64x32),
-                                 TILE("registers.cuh", "RegisterProduct", "F32", Register32, 4)};
-    for (const ProductTile& found : tiles)
-      if (found.rows == size.rows && found.columns == size.columns) return decide(found);
+    ProductTile tiles[] = {REGISTER_GROUP_TILE(RegisterGroup128x64), REGISTER_GROUP_TILE(RegisterGroup64),
+                           REGISTER_GROUP_TILE(RegisterGroup64x32),
+                           TILE("registers.cuh", "RegisterProduct", "F32", Register32, 4)};
+    for (ProductTile& found : tiles) {
+      if (found.rows != size.rows || found.columns != size.columns) continue;
+      // A block waits for the operands of short sums most of its time: of many, several at once take less.
+      const bool many = tiles_of(size, m, n) * batch > 2 * kMultiprocessors;
+      if (found.rows == 32 && many && k > 0 && k <= kShortest) found.resident = !trans_a && trans_b ? 3 : 4;
+      return decide(found);
+    }
     if (n == 1 && k > 0)
       return decide(PANEL_TILE("register_panels.cuh", "RegisterColumnProduct", "F32", RegisterPanel16));
     if (wide_panels) return decide(REGISTER_PANEL_TILE(RegisterPanel16x32));

@@ -39,6 +39,10 @@ constexpr TileSize kRegisterTiles[] = {{128, 64}, {64, 64}, {64, 32}, {32, 32}, 
 // The one of them that takes the least time, for sums of k terms where that is not 0.
 TileSize register_tile(int64_t m, int64_t n, int64_t batch, int64_t k = 0);
 
+// Whether sums of f32 are so short, and the result so large, that writing it takes the time: of 16 terms a
+// multiprocessor multiplies twice as fast as it writes. Tiles of device/short_sums.cuh fill a chip then.
+bool has_short_sums(int64_t m, int64_t n, int64_t k, int64_t batch);
+
 // How the code of device/ computes a product; by which names, and how it is launched.
 struct ProductTile {
   const char* header;   // to include, relative to csrc

@@ -4,6 +4,7 @@
 
 #include "kernels/common/rows.h"
 #include "kernels/gemm/cublaslt_gemm.h"
+#include "kernels/gemm/device/short_shapes.h"
 #include "kernels/gemm/launch.h"
 #include "kernels/gemm/problem.h"
 #include "kernels/gemm/tiles.h"
@@ -126,6 +127,20 @@ Status supports_tiled(const OpDesc& op) {
                  p.n);
 }
 
+Status supports_short_sums(const OpDesc& op) {
+  AICF_TRY(supports_product_of<DType::F32>(op));
+  const GemmProblem p = gemm_problem(op);
+  if (p.k > gemm::ShortSums::BK)
+    return decline("needs sums of at most ", gemm::ShortSums::BK, " terms, got ", p.k);
+  return Status::ok();
+}
+
+Status prefers_short_sums(const OpDesc& op) {
+  const GemmProblem p = gemm_problem(op);
+  if (has_short_sums(p.m, p.n, p.k, p.batch)) return Status::ok();
+  return decline("too few tiles to fill the chip, got ", p.batch, "*", p.m, "*", p.n);
+}
+
 Status needs_tf32(const OpDesc& op) {
   AICF_TRY(needs_dtype(op, DType::F32));
   return op.attrs.get(kAllowTF32) ? Status::ok() : decline("needs allow_tf32");
@@ -147,6 +162,12 @@ Status supports_cublaslt_of_tf32(const OpDesc& op) {
   return supports_cublaslt(op);
 }
 
+// By name it runs all that it supports.
+constexpr KernelVariant only_where(SupportFunction preferred, KernelVariant variant) {
+  variant.preferred = preferred;
+  return variant;
+}
+
 // In order of preference.
 constexpr Prepare by_cublaslt = AICF_CUDA(prepare_cublaslt<false>);
 constexpr Prepare by_cublaslt_in_tf32 = AICF_CUDA(prepare_cublaslt<true>);
@@ -154,6 +175,7 @@ template <DType dtype>
 constexpr Prepare tensor_cores =
     AICF_CUDA((prepare_chosen<choices_of_tensor_cores, tensor_core_gemm, gemm_tc_cuda<dtype>>));
 constexpr Prepare cpu_blas = prepare_chosen<choices_of_cpu_blas, cpu_blas_gemm, gemm_cpu_blas>;
+constexpr Prepare short_sums = AICF_CUDA((prepare_with<gemm_problem, gemm_short_sums_cuda>));
 constexpr Prepare tiled_128x64 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_128x64_cuda>));
 constexpr Prepare tiled_64x32 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_64x32_cuda>));
 constexpr Prepare tiled_64x64 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_64x64_cuda>));
@@ -180,6 +202,8 @@ constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>
       choosing(cuda_row(op "_tf32_tc", op, kSmAsyncCopies, tensor_cores<DType::F32>,                        \
                         supports_product_of_tf32, tensor_core_workspace),                                   \
                choices_of_tensor_cores),                                                                    \
+      only_where(prefers_short_sums,                                                                        \
+                 cuda_row(op "_f32_short_sums", op, kSmAsyncCopies, short_sums, supports_short_sums)),      \
       cuda_row(op "_f32_tiled_128x64", op, kSmAsyncCopies, tiled_128x64, supports_tiled<128, 64>),          \
       cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled<64, 64>),             \
       cuda_row(op "_f32_tiled_64x32", op, kSmAsyncCopies, tiled_64x32, supports_tiled<64, 32>),             \

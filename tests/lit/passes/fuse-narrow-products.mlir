@@ -35,3 +35,38 @@ func.func @back(%dy: tensor<8192x3xbf16>, %h: tensor<8192x128xbf16>, %w: tensor<
   %db = kernel.reduce_sum x(%dz) {dims = array<i64: 0>} : (tensor<8192x128xbf16>) -> tensor<128xbf16>
   func.return %dw, %dz, %db : tensor<3x128xbf16>, tensor<8192x128xbf16>, tensor<128xbf16>
 }
+
+// The gradient of a layer of 13 features: sums that write the columns of the weight's gradient, with that of the bias.
+// CHECK-LABEL: func.func @features
+// CHECK:         %db = kernel.colwise
+// CHECK:         tensor<512xf32, strided<[13], offset: 12>>, tensor<512xf32>)
+// CHECK:         %dw = kernel.join
+// CHECK-NOT:     kernel.{{[a-z]}}
+// CHECK:         func.return
+func.func @features(%dy: tensor<2048x512xf32>, %x: tensor<2048x13xf32>) -> (tensor<512x13xf32>, tensor<512xf32>) {
+  %dw = kernel.gemm a(%dy) b(%x) {trans_a = true} : (tensor<2048x512xf32>, tensor<2048x13xf32>) -> tensor<512x13xf32>
+  %db = kernel.reduce_sum x(%dy) {dims = array<i64: 0>} : (tensor<2048x512xf32>) -> tensor<512xf32>
+  func.return %dw, %db : tensor<512x13xf32>, tensor<512xf32>
+}
+
+// Of a head with ten classes it is rows.
+// CHECK-LABEL: func.func @classes
+// CHECK:         kernel.colwise
+// CHECK:         %dw = kernel.join
+// CHECK:         func.return
+func.func @classes(%dy: tensor<2048x10xf32>, %h: tensor<2048x512xf32>) -> tensor<10x512xf32> {
+  %dw = kernel.gemm a(%dy) b(%h) {trans_a = true} : (tensor<2048x10xf32>, tensor<2048x512xf32>) -> tensor<10x512xf32>
+  func.return %dw : tensor<10x512xf32>
+}
+
+// Not of more than 16, of fewer terms, on tensor cores, nor of two narrow sides.
+// CHECK-LABEL: func.func @tiles
+// CHECK-NOT:     kernel.colwise
+// CHECK:         func.return
+func.func @tiles(%dy: tensor<2048x512xf32>, %x: tensor<2048x17xf32>, %ds: tensor<2047x512xf32>, %s: tensor<2047x13xf32>, %dh: tensor<2048x512xbf16>, %h: tensor<2048x13xbf16>, %dn: tensor<2048x24xf32>, %n: tensor<2048x13xf32>) -> (tensor<512x17xf32>, tensor<512x13xf32>, tensor<512x13xbf16>, tensor<24x13xf32>) {
+  %a = kernel.gemm a(%dy) b(%x) {trans_a = true} : (tensor<2048x512xf32>, tensor<2048x17xf32>) -> tensor<512x17xf32>
+  %b = kernel.gemm a(%ds) b(%s) {trans_a = true} : (tensor<2047x512xf32>, tensor<2047x13xf32>) -> tensor<512x13xf32>
+  %c = kernel.gemm a(%dh) b(%h) {trans_a = true} : (tensor<2048x512xbf16>, tensor<2048x13xbf16>) -> tensor<512x13xbf16>
+  %d = kernel.gemm a(%dn) b(%n) {trans_a = true} : (tensor<2048x24xf32>, tensor<2048x13xf32>) -> tensor<24x13xf32>
+  func.return %a, %b, %c, %d : tensor<512x17xf32>, tensor<512x13xf32>, tensor<512x13xbf16>, tensor<24x13xf32>
+}

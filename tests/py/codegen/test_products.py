@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 from cuda_on_host import compiled, exceeded, on_host, placed
 from generated_cases import Array, far_off, span, view
-from product_cases import TRANSPOSES, ProductCase, Size, make, other_cases, small_product_cases, tile_cases
+from product_cases import (
+    TRANSPOSES,
+    ProductCase,
+    Size,
+    batch_cases,
+    make,
+    other_cases,
+    short_sum_cases,
+    small_product_cases,
+    tile_cases,
+)
 
 from aicf_mlir import _C
 from aicf_mlir.codegen import nvrtc
@@ -33,6 +43,7 @@ PRODUCTS = [
         "registers",
         "register_groups",
         "register_panels",
+        "short_sums",
         "elements",
     )
 ]
@@ -127,6 +138,8 @@ def cases(pytestconfig: pytest.Config, compared: str) -> list[ProductCase]:
         *tiles,
         *(case for case in other_cases() if re.match(r"bf16|tf32|f32 totals|f64 (batch|totals)", case.name)),
         *small_product_cases(),
+        *short_sum_cases(),
+        *batch_cases(),
     ]
     if pytestconfig.getoption("campaign"):
         return all_cases
@@ -260,10 +273,13 @@ def test_the_module_has_the_headers_as_they_are() -> None:
         ("f32", (256, 256, 8), "RegisterPanel16x32"),
         ("f32", (352, 384, 8), "Register32"),
         ("f32", (512, 511, 8), "RegisterGroup64x32"),
-        ("f32", (768, 768, 8), "RegisterGroup64x32"),
+        ("f32", (768, 768, 200), "RegisterGroup64x32"),
         ("f32", (512, 1024, 200), "RegisterGroup64"),
-        ("f32", (1024, 1024, 8), "RegisterGroup128x64"),
-        ("f32", (2048, 2048, 8), "RegisterGroup128x64"),
+        ("f32", (1024, 1024, 17), "RegisterGroup128x64"),
+        ("f32", (2048, 2048, 200), "RegisterGroup128x64"),
+        ("f32", (1024, 1024, 16), "ShortSums"),
+        ("f32", (8192, 64, 1), "ShortSums"),
+        ("f32", (8192, 63, 8), "RegisterGroup64x32"),
         ("f64", (512, 512, 8), "Element16"),
     ],
 )
@@ -277,6 +293,17 @@ def test_a_product_has_the_tile_of_its_size(element: str, sizes: tuple[int, int,
 @pytest.mark.parametrize(("k", "shape"), [(64, "RegisterGroup64x32"), (65, "RegisterGroup64")])
 def test_short_sums_have_two_tiles_at_once(k: int, shape: str) -> None:
     assert tile_of(make("tile", "f32", (8192, 64, k), (False, False)).problem)["shape"] == shape
+
+
+@pytest.mark.parametrize(
+    ("k", "batch", "trans_b", "resident"),
+    [(64, 265, False, 4), (64, 265, True, 3), (65, 265, False, 1), (64, 264, False, 1)],
+)
+def test_of_many_short_sums_a_multiprocessor_has_several_small_tiles(
+    k: int, batch: int, trans_b: bool, resident: int
+) -> None:
+    tile = tile_of(make("tile", "f32", (27, 27, k), (False, trans_b), batch=(batch, 1)).problem)
+    assert (tile["shape"], tile["resident"]) == ("Register32", resident)
 
 
 def test_blocks_of_nothing() -> None:
@@ -320,7 +347,13 @@ def test_where_there_is_no_product_that_is_said() -> None:
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_every_product_compiles_without_spills(target: str) -> None:
-    chosen = [*tile_cases(target), *other_cases(target), *small_product_cases(target)]
+    chosen = [
+        *tile_cases(target),
+        *other_cases(target),
+        *small_product_cases(target),
+        *short_sum_cases(target),
+        *batch_cases(target),
+    ]
 
     def report(case: ProductCase) -> str:
         return nvrtc.compile_with_report(case.code.source, target)[1]
@@ -352,6 +385,7 @@ def test_a_size_is_a_tile(cases: list[ProductCase]) -> None:
         "RegisterPanel16",
         "RegisterPanel16x8",
         "RegisterPanel16x32",
+        "ShortSums",
         "Register32",
         "RegisterGroup64x32",
         "RegisterGroup64",

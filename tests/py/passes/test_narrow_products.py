@@ -111,6 +111,24 @@ def test_narrow_products_are_loops(name: str, element: str, flags: dict[str, boo
     assert_is_the_product(before, after, element, flags)
 
 
+@pytest.mark.parametrize("m, n", [(130, 13), (512, 16), (10, 300), (16, 32)])
+def test_up_to_16_long_sums_of_f32_are_loops(m: int, n: int) -> None:
+    """One launch, whose sums are the rows or the columns of the result, and one for relu of them."""
+    before = product(m, n, 2056, "f32", trans_a=True)
+    after = run_pipeline(before, PASSES.format("sm_90"))
+    assert launches(after) == ["kernel.colwise", "kernel.relu"]
+    assert_is_the_product(before, after, "f32", {"trans_a": True})
+
+
+@pytest.mark.parametrize(
+    "m, n, k, element",
+    [(130, 17, 2056, "f32"), (130, 13, 2040, "f32"), (130, 13, 2056, "bf16"), (16, 31, 2056, "f32")],
+)
+def test_others_are_not(m: int, n: int, k: int, element: str) -> None:
+    after = run_pipeline(product(m, n, k, element, trans_a=True), PASSES.format("sm_90"))
+    assert "gemm" in " ".join(launches(after))
+
+
 BATCHES = {
     "one column": (40, 130, 1, 33),
     "one row": (40, 1, 130, 33),

@@ -358,6 +358,38 @@ def small_product_cases(target: str = "sm_90") -> Iterator[ProductCase]:
             )
 
 
+def short_sum_cases(target: str = "sm_90") -> Iterator[ProductCase]:
+    """Sums of at most 16 terms, as large results have them: ragged ends, and one, two and four neighbours."""
+    for number, (trans, k) in enumerate(product(TRANSPOSES, (1, 13, 16))):
+        yield make(
+            f"f32 short {''.join('nt'[t] for t in trans)} {k}",
+            "f32",
+            (70 - number, (132, 130, 131, 64)[number % 4], k),
+            trans,
+            batch=(1, 1) if number % 2 else (2, 2),
+            gap=number % 3,
+            totals=number % 2 > 0,
+            size="tall",
+            special=number % 5 == 4,
+            target=target,
+        )
+
+
+def batch_cases(target: str = "sm_90") -> Iterator[ProductCase]:
+    """Some of a large batch of small products, of which a multiprocessor has several at once."""
+    for number, (trans, k) in enumerate(product(TRANSPOSES, (27, 64))):
+        case = make(
+            f"f32 small batch {''.join('nt'[t] for t in trans)} {k}",
+            "f32",
+            (*((27, 27), (27, 64), (64, 27), (20, 24))[number % 4], k),
+            trans,
+            batch=(3, 1),
+            size="small",
+            target=target,
+        )
+        yield replace(case, tile=tile_of(replace(case.problem, batch=2048)))
+
+
 def large_cases(target: str = "sm_90") -> Iterator[ProductCase]:
     """Too much work for the host: tiles as they are chosen, many of them."""
     for element in ("f16", "bf16", "f32", TF32):

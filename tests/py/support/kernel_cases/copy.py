@@ -106,6 +106,8 @@ def _copied_places() -> Iterator[tuple[tuple[int, ...], Place | None, Place | No
         placed((2,) * 8, (7, 5, 3, 1, 6, 4, 2, 0), gap=1),
         placed((2,) * 8, (1, 0, 3, 2, 5, 4, 7, 6), gap=1),
     )
+    for shape in ((1,), (7,), (4099,), (3, 5, 333), (1 << 16,)):  # one element, as often
+        yield shape, repeated(placed(shape), *range(len(shape))), None
 
 
 def together(make: Maker) -> Iterator[Case]:

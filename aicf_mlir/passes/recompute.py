@@ -7,6 +7,7 @@ its deviation; a gate's activation from what was activated. No launch reads more
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,13 +28,16 @@ from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.element_types import NARROW, byte_size
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, dense_strides
+from aicf_mlir.ir.registry import architecture
 from aicf_mlir.ir.roundings import is_exact, written
 from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.kernels.kernel import Kernel, Tensor
 from aicf_mlir.passes.fuse import drop_unread_bodies
 from aicf_mlir.passes.fuse.loops.cluster import MOST_LINES, MOST_OPERANDS
 from aicf_mlir.passes.fuse.loops.emit import operand_at, type_of
 from aicf_mlir.passes.fuse.loops.members import Access, LoopMember, compares_elements, member_of
 from aicf_mlir.passes.fuse.rounding import element_of
+from aicf_mlir.passes.fuse.sums_of_results import is_one_walk
 from aicf_mlir.passes.target import TargetPass
 
 LARGE = 1 << 20
@@ -72,11 +76,11 @@ class RecomputePass(TargetPass):
             if isinstance(function, FuncOp) and not function.is_declaration:
                 for each in list(function.body.block.ops):
                     if isinstance(each, GeneratedOp) and each.op_name in LOOPS and each.parent is not None:
-                        recompute(each, bodies)
+                        recompute(each, bodies, self.target)
         drop_unread_bodies(op)
 
 
-def recompute(op: GeneratedOp, bodies: Bodies) -> None:
+def recompute(op: GeneratedOp, bodies: Bodies, target: str) -> None:
     """Have the readers of each large result of `op` compute it, where all can."""
     member = member_of(op, bodies)
     if member is None:
@@ -89,12 +93,14 @@ def recompute(op: GeneratedOp, bodies: Bodies) -> None:
         if not readers or op in readers:
             continue
         source = source_of(member, number, unread)
-        if source is None or any(rewritten(reader, result, source, bodies) is None for reader in readers):
+        if source is None or any(
+            rewritten(reader, result, source, bodies, target) is None for reader in readers
+        ):
             continue
         if not saves(result, readers, source, bodies):
             continue
         for reader in readers:  # of which one may read what another gives
-            if (new := rewritten(reader, result, source, bodies)) is not None:
+            if (new := rewritten(reader, result, source, bodies, target)) is not None:
                 replace(reader, new, bodies)
         erase_unread(result)
         unread.add(number)
@@ -185,9 +191,11 @@ def access_of(member: LoopMember, number: int) -> Access:
     return Access(result, Layout(member.domain, strides).normal())
 
 
-def rewritten(reader: GeneratedOp, value: OpResult, source: Source, bodies: Bodies) -> LoopMember | None:
+def rewritten(
+    reader: GeneratedOp, value: OpResult, source: Source, bodies: Bodies, target: str
+) -> LoopMember | None:
     """`reader` with `source` in the place of its operands that are `value`; None where it cannot read so."""
-    member = member_of(reader, bodies)
+    member = member_of(reader, bodies, columns=True)
     if member is None or any(is_view_of(access.root, value) for access in member.operands):
         return None
     operands: dict[Access, str] = {}
@@ -221,16 +229,30 @@ def rewritten(reader: GeneratedOp, value: OpResult, source: Source, bodies: Bodi
     body = written(body, elements, [element_of(result) for result in member.results])
     if len(ordered) > MOST_OPERANDS or body.operations > MOST_LINES:
         return None
-    return LoopMember(
-        reader,
+    made = dataclasses.replace(member, body=body, operands=tuple(ordered))
+    return made if not any(body.behind_columns) or has_one_walk(made, target) else None
+
+
+def has_one_walk(member: LoopMember, target: str) -> bool:
+    """True if one walk of a GPU has the rows with their column sums."""
+    operands = [
+        Tensor(element_of(access.root), access.layout.shape, access.layout.strides)
+        for access in member.operands
+        if access.layout is not None
+    ]
+    results = [
+        Tensor(element_of(value), shape_of(value), dense_strides(shape_of(value))) for value in member.results
+    ]
+    made = Kernel(
         member.kind,
-        body,
+        architecture(target),
+        member.body,
         member.domain,
         member.reduced,
-        tuple(ordered),
-        member.results,
-        member.narrow,
+        tuple(operands),
+        tuple(results),
     )
+    return len(operands) == len(member.operands) and is_one_walk(made)
 
 
 def is_view_of(value: SSAValue, tensor: SSAValue) -> bool:
@@ -247,7 +269,7 @@ def saves(value: OpResult, readers: Sequence[GeneratedOp], source: Source, bodie
     roots = {access.root for access in source.operands if SMALL * bytes_of(access.root) > bytes_of(value)}
     more = 0
     for reader in readers:
-        member = member_of(reader, bodies)
+        member = member_of(reader, bodies, columns=True)
         assert member is not None
         read = {access.root for access in member.operands}
         if any(

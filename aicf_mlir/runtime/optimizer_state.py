@@ -26,7 +26,7 @@ from aicf_mlir.runtime.group_numbers import GroupNumbers
 from aicf_mlir.runtime.release import lies_in
 from aicf_mlir.runtime.state_checks import check_complete, check_count, check_numbers, check_same
 from aicf_mlir.runtime.store import Store, place
-from aicf_mlir.runtime.tensors import exact
+from aicf_mlir.runtime.tensors import exact, set_to
 from aicf_mlir.runtime.watched import Watched
 
 Views = dict[str, torch.Tensor]
@@ -201,7 +201,7 @@ class OptimizerState:
             if value is None:
                 begins = in_real(exact(bound.beginning(key)))
                 if not are_zeros or begins.any() or begins.signbit().any():  # written zeros take memory
-                    in_real(target).copy_(begins)
+                    set_to(in_real(target), begins)
                 continue
             if not is_view or value is not view:
                 target.copy_(

@@ -74,10 +74,7 @@ def copied(store: Store, stream: int, on_host: bool) -> tuple[_C.Arena, tuple[Ar
     pieces, nbytes = packed(changing(store))
     memory = _C.Arena("cpu" if on_host else store.device, nbytes)
     for arena, offset, size, at in pieces:
-        if memory.device == store.device:
-            memory.copy_in(at, store.arenas[arena].ptr + offset, size, stream)
-        else:
-            memory.write(at, store.arenas[arena].read(offset, size, stream))
+        store.arenas[arena].copy_out(offset, memory.ptr + at, size, stream)
     return memory, pieces
 
 

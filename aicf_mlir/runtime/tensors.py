@@ -79,6 +79,14 @@ def current_stream(device: torch.device) -> int:
     return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
 
 
+def set_to(target: torch.Tensor, value: torch.Tensor) -> None:
+    """Copy a tensor that broadcasts; one number is not spread on the host first, as torch does with a tensor of the CPU."""
+    if value.dim() == 0 and value.device.type == "cpu":
+        target.fill_(value)
+    else:
+        target.copy_(value)
+
+
 def exact(value: torch.Tensor | float) -> torch.Tensor:
     """Return a tensor, or a number as one on the CPU: f64, since torch's own choice rounds it to f32."""
     return (

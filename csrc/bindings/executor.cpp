@@ -229,6 +229,13 @@ void bind_arena(py::module_& m) {
             const void* source = parse_address(ptr, "ptr");
             without_gil([&] { return a.copy_in(offset, source, nbytes, as_stream(stream)); });
           },
+          py::arg("offset"), py::arg("ptr"), py::arg("nbytes"), py::arg("stream") = 0)
+      .def(
+          "copy_out",
+          [](const Arena& a, int64_t offset, py::handle ptr, int64_t nbytes, uintptr_t stream) {
+            void* target = parse_address(ptr, "ptr");
+            without_gil([&] { return a.copy_out(offset, target, nbytes, as_stream(stream)); });
+          },
           py::arg("offset"), py::arg("ptr"), py::arg("nbytes"), py::arg("stream") = 0);
 }
 

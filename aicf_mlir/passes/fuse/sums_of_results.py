@@ -29,6 +29,7 @@ from aicf_mlir.ir.layouts import shares_block
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.roundings import written
 from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.passes.fuse.loops.cluster import FEW_ROWS
 from aicf_mlir.passes.fuse.rounding import as_tensor
 from aicf_mlir.passes.fuse.rule import FusionRule, is_small
@@ -56,6 +57,11 @@ class FuseSumsOfResultsPass(FusionRule):
             for number in range(len(op.results)):
                 if (found := sum_of(launch, launch.results[number])) is not None:
                     launch = extended(launch, number, found, bodies, selection) or launch
+
+
+def is_one_walk(rows: Kernel) -> bool:
+    """True if one walk has rows with their column sums in registers; apart, all operands are read twice."""
+    return schedule(rows) is not None
 
 
 def sum_of(op: KernelOp, result: OpResult) -> kernel.ReduceSumOp | None:
@@ -106,7 +112,7 @@ def extended(
         found = selection.generated(launch.use)
     except VerifyError:
         found = None
-    if found is None or schedule(found) is None:
+    if found is None or not is_one_walk(found):
         launch.erase()
         return None
     launch.location = fused_location(op, total)

@@ -39,6 +39,10 @@ UPWARD: Mapping[tuple[str, str], str] = {
     ("passes.fuse.back_to_back", "codegen.schedule"): "a chain is fused where its target has code for it",
     ("passes.fuse.small_updates", "codegen.cuda.products"): "by the tile that a product gets",
     ("passes.fuse.horizontal", "codegen.cuda.horizontal"): "by the part of a launch that a member gets",
+    (
+        "passes.fuse.sums_of_results",
+        "codegen.cuda.rows_and_columns",
+    ): "rows take sums of columns where one walk has both",
     ("passes.prefetch", "codegen.cuda.ahead"): "by what a generated kernel can read ahead",
     ("passes.persistent_weights", "tuning.lock"): "a lock chooses kernels",
     ("passes.persistent_weights", "tuning.obeyed"): "a lock chooses kernels",

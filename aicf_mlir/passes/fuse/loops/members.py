@@ -106,8 +106,10 @@ LOOPS = ("map", "rowwise", "colwise")
 """The generated launches that are loops over one domain."""
 
 
-def member_of(op: Operation, bodies: Bodies) -> LoopMember | None:
-    """`op` as a loop; None if it is none, or if no generated kernel can compute it."""
+def member_of(op: Operation, bodies: Bodies, columns: bool = False) -> LoopMember | None:
+    """`op` as a loop; None if it is none, or if no generated kernel can compute it. With `columns` it may have column sums, which
+    are narrow results too.
+    """
     if not isinstance(op, KernelOp) or op.kernel_id is not None:
         return None
     if any(shares_block(value.type) for value in op.results) or not all(
@@ -115,7 +117,7 @@ def member_of(op: Operation, bodies: Bodies) -> LoopMember | None:
     ):
         return None
     if isinstance(op, GeneratedOp):
-        return _generated(op, bodies) if op.op_name in LOOPS else None
+        return _generated(op, bodies, columns) if op.op_name in LOOPS else None
     name, types = op.op_name, [COMPUTE[tensor_spec(value)[0]] for value in op.operands]
     if len({*types, *(COMPUTE[tensor_spec(value)[0]] for value in op.results)}) > 1 and name != "copy":
         return None
@@ -141,9 +143,9 @@ def _map(op: KernelOp, body: Body, operands: Iterable[Access]) -> LoopMember:
     )
 
 
-def _generated(op: GeneratedOp, bodies: Bodies) -> LoopMember | None:
+def _generated(op: GeneratedOp, bodies: Bodies, columns: bool) -> LoopMember | None:
     body, attrs = bodies[op.body_symbol], op.attrs
-    if any(body.behind_columns):
+    if any(body.behind_columns) and not columns:
         return None
     shape, reduced = attrs["shape"], attrs.get("reduced", 0)
     assert isinstance(shape, list) and isinstance(reduced, int)

@@ -18,7 +18,12 @@ from aicf_mlir.ir.tensor_op import shape_of
 def running_sum(call: Call) -> SSAValue:
     """Running sums, in the type of the result."""
     x = call.of(call["self"], call.expected.dtype)
-    return call.emit.insert(nn.running_sum(x, dimension(call, x))) if shape_of(x) else x
+    return x if is_single(call, x) else call.emit.insert(nn.running_sum(x, dimension(call, x)))
+
+
+def is_single(call: Call, x: SSAValue) -> bool:
+    """True if each running result has one element: itself."""
+    return not shape_of(x) or shape_of(x)[dimension(call, x)] == 1
 
 
 def running(kind: str) -> AtenRule:
@@ -26,7 +31,7 @@ def running(kind: str) -> AtenRule:
 
     def row(call: Call) -> SSAValue:
         x = call.of(call["self"], call.wide_dtype)
-        if shape_of(x):
+        if not is_single(call, x):
             x = call.emit.insert(nn.ScanOp(x, dimension(call, x), kind))
         return call.emit.cast(x, call.expected.dtype)
 

@@ -10,13 +10,15 @@ namespace {
 
 constexpr size_t kAlignment = 256, kLargestWorkspace = size_t{32} << 20;
 
-// Whether tiles of f32 that do not divide k fill a chip with the result: a wide one, or many of long sums, as
-// the parts of a longer one. On an H100 50 x 40 x 64 x 2000 takes 40 us and 32 x 128 x 128 x 2048 47, where
-// the library takes 108 for 32 x 40 x 64 x 3125 and 63. Of other narrow ones nothing was measured.
+// Whether tiles of f32 that do not divide k fill a chip with the result, or half of it where sums are long,
+// as those of the parts of a longer one. On an H100 50 x 40 x 64 x 2000 takes 40 us and 32 x 128 x 128 x 2048
+// 47, where the library takes 108 for 32 x 40 x 64 x 3125 and 63; on an H200 it takes 72 and 83 for 50 x 64 x
+// 64 x 2000. Of other narrow ones nothing was measured.
 bool is_wide(const GemmProblem& p) {
-  constexpr int64_t kNarrow = 256;
-  const bool has_long_sums = p.batch > 1 && p.k >= 8 * std::max(p.m, p.n);
-  return (has_long_sums || (p.m >= kNarrow && p.n >= kNarrow)) && tiles_fill({64, 32}, p.m, p.n, p.batch);
+  constexpr int64_t kNarrow = 256, kHalf = 64;
+  constexpr TileSize kTile{64, 32};
+  if (p.batch > 1 && p.k >= 8 * std::max(p.m, p.n)) return tiles_of(kTile, p.m, p.n) * p.batch >= kHalf;
+  return p.m >= kNarrow && p.n >= kNarrow && tiles_fill(kTile, p.m, p.n, p.batch);
 }
 
 // Whether rows start at multiples of 16 bytes in memory that does.
@@ -35,8 +37,8 @@ bool rows_are_wide(const GemmProblem& p) {
 // 169, ours 188, 184 and 178; where rows are no multiple of 16 bytes ours takes twice the library's time of
 // 65536 x 256 x 63, 176 us, and 1.6 to 1.8 of 16384 x 256 x 319 and of 96 products of 197 x 197 x 64. Of
 // short sums a tile of ours spends most of its time before and after them: 8 products of 1024 x 1024 x 64
-// take 48, the library 35; ours would be ahead from some 200 terms on. Ours in f64 has one thread for each
-// element.
+// take 48, the library 35, and 256 of 256 x 256 x 64 take 122 and 83; ours would be ahead from some 200 terms
+// on. Ours in f64 has one thread for each element.
 double least_work(const GemmProblem& p, bool tf32) {
   if (p.dtype == DType::F64) return 1 << 18;
   if (p.dtype != DType::F32 || tf32) return 1 << 25;
@@ -87,6 +89,8 @@ Status prefers_cublaslt(const OpDesc& op) {
   if (work < least)
     return decline("is taken for ", static_cast<int64_t>(least), " products of elements or more, got ",
                    static_cast<int64_t>(work));
+  if (p.dtype == DType::F32 && !op.attrs.get(kAllowTF32) && has_short_sums(p.m, p.n, p.k, p.batch))
+    return decline("is not taken for sums of so few terms");
   if (dtype_size(p.dtype) == 2 && !rows_are_wide(p))
     return decline("is taken for rows of a multiple of 16 bytes in ", dtype_name(p.dtype));
   // 512 x 415 of 2048 terms: 8 blocks of 256 x 128, 332 us on an H100.

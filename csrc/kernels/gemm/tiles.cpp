@@ -42,11 +42,6 @@ constexpr int64_t kShortest = 64;  // terms of two steps of a tile of 32 x 32, w
 // Those of 16 divide k inside of a block.
 constexpr TileSize kSmallestDivisible = kTensorCoreTiles[std::size(kTensorCoreTiles) - 2];
 
-int64_t tiles_of(TileSize tile, int64_t m, int64_t n) {
-  const int64_t across = n > 0 ? (n + tile.columns - 1) / tile.columns : 1;  // one for the sums of a's rows
-  return (m + tile.rows - 1) / tile.rows * across;
-}
-
 // Whether a result of panels should have those of 32 columns: sums of k terms are short, and there are
 // enough.
 bool takes_wide_panels(int64_t m, int64_t n, int64_t k, int64_t batch) {
@@ -60,6 +55,11 @@ bool too_large(TileSize tile, int64_t m, int64_t n) {
 }
 
 }  // namespace
+
+int64_t tiles_of(TileSize tile, int64_t m, int64_t n) {
+  const int64_t across = n > 0 ? (n + tile.columns - 1) / tile.columns : 1;  // one for the sums of a's rows
+  return (m + tile.rows - 1) / tile.rows * across;
+}
 
 bool tiles_fill(TileSize tile, int64_t m, int64_t n, int64_t batch) {
   return tiles_of(tile, m, n) * batch >= kEnough;

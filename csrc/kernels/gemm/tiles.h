@@ -36,6 +36,9 @@ Division divided(TileSize tile, int64_t k, int64_t parts);
 // Those of f32 in registers, the largest first.
 constexpr TileSize kRegisterTiles[] = {{128, 64}, {64, 64}, {64, 32}, {32, 32}, {16, 16}};
 
+// How many a result of m x n takes.
+int64_t tiles_of(TileSize tile, int64_t m, int64_t n);
+
 // The one of them that takes the least time, for sums of k terms where that is not 0.
 TileSize register_tile(int64_t m, int64_t n, int64_t batch, int64_t k = 0);
 

@@ -23,19 +23,28 @@ from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.passes.fuse.loops.clusters import Clustering, clusters_of
 from aicf_mlir.passes.fuse.loops.emit import replace
-from aicf_mlir.passes.fuse.loops.members import LoopMember
+from aicf_mlir.passes.fuse.loops.members import Access, LoopMember
 from aicf_mlir.passes.fuse.rule import FusionRule, is_small
 
 LARGE = 1 << 21
-"""The elements from which on a generated map of 16-bit floats is faster on a GPU: a thread of it moves 16 bytes at once, one of a
-prebuilt kernel 4.
+"""The elements from which on a generated map of 16-bit floats, or of rows with one number each, is faster on a GPU: a thread
+moves 16 bytes at once, one of a prebuilt kernel 4.
 """
 
 
 def is_large(member: LoopMember) -> bool:
     """True for a pointwise op that a GPU generates though nothing joins it."""
     narrow = any(element_name(element_type(value)) in NARROW for value in member.results)
-    return member.op.op_name in FORMULAS and narrow and prod(member.domain) >= LARGE
+    moved = narrow or any(map(is_by_row, member.operands))
+    return member.op.op_name in FORMULAS and moved and prod(member.domain) >= LARGE
+
+
+def is_by_row(access: Access) -> bool:
+    """True if an operand has one number for each row, which repeats along it."""
+    if access.layout is None:
+        return False
+    *outer, last = access.layout.significant or [(1, 1)]
+    return last[1] == 0 and any(stride for _, stride in outer)
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def _strided(make: Maker, *, epilogue: bool) -> Iterator[Case]:
 
 def epilogues(make: Maker) -> Iterator[Case]:
     """Bias, relu and the bias gradient with a long k, and at the larger tiles."""
-    for m, n, k in ((72, 48, 9000), (776, 712, 40), (775, 713, 41), (1536, 1408, 24)):
+    for m, n, k in ((72, 48, 9000), (776, 712, 40), (775, 713, 41), (1536, 1408, 24), (2049, 515, 13)):
         for allowed in allowances(make):
             yield _product(make, (), m, n, k, {"act": "relu", **allowed}, epilogue=True, bias=True)
             yield _product(make, (), m, n, k, {"trans_a": True, **allowed}, epilogue=True, bias_grad=True)

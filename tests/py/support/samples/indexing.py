@@ -282,6 +282,10 @@ def small_whole(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return rng.integers(-1, 3, shape).astype(np.float64)
 
 
+def decay(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return -np.abs(unit(rng, shape))
+
+
 def scans() -> Iterator[Sample]:
     """Long rows: what is joined with what is in front of it, and orders."""
     for (shape, dim), turned in product((("40", 0), ("3x50", 1), ("50x3", 0), ("2x4x3", 1)), (False, True)):
@@ -323,10 +327,14 @@ def scans() -> Iterator[Sample]:
         def grown(x: Any, factor: Any, dim: int = dim, turned: bool = turned) -> Operation:
             return nn.ScanOp(x, dim, "exp_linear", factor=factor, reverse=turned)
 
-        def growth(x: Any, factor: Any, recurred: Any = recurred) -> Any:
-            return recurred(x, factor.exp())
+        def growth(x: Any, factor: Any, dim: int = dim, turned: bool = turned) -> Any:
+            first, *others = sorted(range(x.shape[dim]), reverse=turned)
+            found = [x.select(dim, first)]  # nothing is in front of it, whatever its factor is
+            for i in others:
+                found.append(factor.select(dim, i).exp() * found[-1] + x.select(dim, i))
+            return torch.stack(found[::-1] if turned else found, dim)
 
-        yield Sample(f"exp_linear {shape} {turned}", tensors(shape, shape), grown, growth, {1: unit})
+        yield Sample(f"exp_linear {shape} {turned}", tensors(shape, shape), grown, growth, {1: decay})
         name = f"segments {shape} {turned}"
         yield Sample(name, tensors(shape, shape), segments, segment_sums, {1: small_whole})
     for kind, of, fill in product(("argmax", "argmin"), (torch.cummax,), (special, special_slowly)):

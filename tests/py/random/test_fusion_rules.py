@@ -109,6 +109,10 @@ def test_rules_in_any_order_keep_the_meaning_of_small_steps(program_seed: int) -
     values = {
         tensor.key: random_value(tensor, program_seed) for tensor in FunctionStep(traced.module).arguments
     }
+    if (
+        eps := ("host_scalar", "eps")
+    ) in values:  # else Adam moves by a gradient that is a rounding as by all others
+        values[eps] = np.full_like(values[eps], 1e-3)
     rules = drawn(rng, target)
     first = [replace(rule, target=target) for rule in RULES if isinstance(rule, FuseUpdatesPass)]
     check(traced.module, lambda made: FunctionStep(made).run(values), [*first, *rules], 1e-4)

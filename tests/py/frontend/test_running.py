@@ -6,6 +6,8 @@ import pytest
 import torch
 from trained_ops import Function, assert_op_trains
 
+from aicf_mlir import trace
+
 BATCH = {
     "beside": torch.randn(5, 8, generator=torch.Generator().manual_seed(3)),
     "scales": torch.linspace(0.1, 0.2, 8),
@@ -17,6 +19,9 @@ RUNNING: dict[str, Function] = {
     "cumprod of a zero": lambda x, b: (x - x.detach() * (torch.arange(8) == 3)).cumprod(1),
     "cumprod of zeros": lambda x, b: (x - x.detach() * (torch.arange(8) % 3 == 1)).cumprod(1),
     "cumprod of one": lambda x, b: x[:, :1].cumprod(1),
+    "cumsum of one": lambda x, b: x[:, :1].cumsum(1),
+    "cumsum of one, of 16 bits": lambda x, b: x[:1].bfloat16().cumsum(0).float(),
+    "logcumsumexp of one": lambda x, b: x[:1].logcumsumexp(0),
     "cumprod of integers": lambda x, b: x * (b["beside"] > -1).long().cumprod(1),
     "cummax": lambda x, b: x.cummax(1)[0],
     "cummax of ties": lambda x, b: x[:, :1].expand(-1, 8).cummax(1)[0] + x.cummax(0)[0],
@@ -53,3 +58,12 @@ def test_in_half_precision(name: str) -> None:
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_quantized_training_as_torch(name: str) -> None:
     assert_op_trains(QUANTIZED[name], BATCH, torch.float32, torch.float64)
+
+
+def test_a_running_result_of_one_element_is_no_launch() -> None:
+    def loss(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        x = model(batch["beside"])[:1]
+        return (x.cumsum(0) + x.cumprod(0) + x.logcumsumexp(0)).sum()
+
+    text = str(trace(torch.nn.Linear(8, 3), loss, {"beside": BATCH["beside"]}).module)
+    assert "nn.scan" not in text and "nn.cumsum" not in text

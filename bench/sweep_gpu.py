@@ -9,8 +9,9 @@ of a copy, or the operations over the rate of a product. Results are compared. S
 measures at a time.
 
 Prints the worst ratios to torch of what takes longer than 10 µs there, the ops whose time grows faster than their floor from
-one size to a larger one, what is refused and what differs. The exit status is 1 if results differ. With the budget of seconds
-spent, the rest is not measured, and a line says what.
+one size to a larger one, what is refused and what differs. With the budget of seconds spent, the rest is not measured, and a
+line says what. So does one of a case that ends its process, or that is not done then. The exit status is 1 if results differ,
+or if such a case has none.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from typing import Any
 import torch
 from contender import describe_machine
 from sweep_ops import Op, Shape, bytes_of, ops, seen
+from sweep_workers import side_by_side
 from torch import Tensor, nn
 
 from aicf_mlir import AicfError, compile_eval_step
@@ -189,42 +191,36 @@ def largest(x: Tensor) -> float:
     return float(x.abs().nan_to_num(0.0, 0.0, 0.0).max()) if x.numel() else 0.0
 
 
-_LOCK: Any = None
-
-
-def begin(locks: Sequence[Any], count: Any, threads: int) -> None:
+def begin(place: int, options: argparse.Namespace, locks: Sequence[Any], threads: int, end: float) -> Any:
     """In each process: those that measure on one GPU share its lock."""
-    global _LOCK
-    with count.get_lock():
-        place = count.value % len(locks)
-        count.value += 1
-    _LOCK = locks[place]
+    gpu = place % len(locks)
     if len(locks) > 1:
         visible = [number for number in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if number]
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible[place] if visible else str(place)
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[gpu] if visible else str(gpu)
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    return partial(work, options, locks[gpu], end)
 
 
-def work(name: str, element: str, options: argparse.Namespace, end: float) -> list[Found]:
-    """All sizes of an op in a type, as long as there is time."""
+def work(options: argparse.Namespace, lock: Any, end: float, task: tuple[str, str]) -> Iterator[str | Found]:
+    """All sizes of an op in a type, as long as there is time: the title of each, then what was found."""
+    name, element = task
     (op,) = (op for op in ops() if op.name == name)
-    found: list[Found] = []
     sizes = [size for size in op.sizes if math.prod(map(abs, size)) <= options.largest]
     for size in sizes[:: max(1, len(sizes) // options.most)] if options.most else sizes:
         for kind in ("forward", *(["gradient"] if op.smooth else [])):
             if time.time() >= end:
-                return found
+                return
+            found = Found(name, size, element, kind)
+            yield found.title
             try:
-                found.append(measure(op, size, element, kind, options, _LOCK))
+                yield measure(op, size, element, kind, options, lock)
                 if options.device == "cuda":  # or the processes together keep all of its memory
                     torch.cuda.empty_cache()
             except Exception as error:  # noqa: BLE001 - a fault of one case is a line of the table
-                found.append(
-                    Found(name, size, element, kind, wrong=f"{type(error).__name__}: {str(error)[:120]}")
-                )
-    return found
+                found.wrong = f"{type(error).__name__}: {str(error)[:120]}"
+                yield found
 
 
 def growing(found: Sequence[Found]) -> list[tuple[float, Found]]:
@@ -297,24 +293,22 @@ def main() -> int:
     ]
     gpus = options.gpus if options.device == "cuda" else 1
     workers = options.workers or (8 * gpus if options.device == "cuda" else 1)
-    context, found, missing = get_context("spawn"), list[Found](), list[str]()
+    context = get_context("spawn")
     threads = torch.get_num_threads() if workers == 1 else 1
     locks = [context.Lock() for _ in range(gpus)]
-    with ProcessPoolExecutor(workers, context, begin, (locks, context.Value("i", 0), threads)) as pool:
-        running = {pool.submit(work, *task, options, end): task for task in tasks}
-        for done in as_completed(running):
-            name, element = running[done]
-            found += done.result()
-            if not done.result():
-                missing.append(f"{name} {element}")
+    outcome = side_by_side(begin, (options, locks, threads, end), tasks, workers, end)
+    found: list[Found] = outcome.found
     found.sort(key=lambda one: (one.op, one.element, one.kind))
     if options.json:
         options.json.write_text(json.dumps([asdict(one) for one in found], indent=1))
     print(describe_machine(options.device))
     report(found, options.lines)
-    if missing:
-        print(f"\nnot measured, the budget of {options.budget:.0f} s is spent: {', '.join(missing)}")
-    return int(any(one.wrong for one in found))
+    for title in outcome.unfinished:
+        print(f"\nno result of {title}")
+    if outcome.untouched:
+        names = ", ".join(" ".join(task) for task in outcome.untouched)
+        print(f"\nnot measured, the budget of {options.budget:.0f} s is spent: {names}")
+    return int(any(one.wrong for one in found) or bool(outcome.unfinished))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python bench/models_gpu.py [--rows gpt2:32,nerf,…] [--contenders aicf,graph,compile] [--seconds 0.3] [--budget 1500]
     python bench/models_gpu.py --json FILE --profiles FOLDER    # all that was measured; AICF launch by launch
     python bench/models_gpu.py --tune --rows resnet18:512       # AICF with the lock that aicf-tune measures first
+    python bench/models_gpu.py --tiny --certify --contenders aicf # the certificate of each row, and the bits of 20 runs
     python bench/models_gpu.py --device cpu --tiny              # sizes of a few elements: whether everything runs
 
 A row of `model_rows.py` is a model, AdamW and its default sizes; --help lists them. "bf16" rows compute under torch.autocast.
@@ -10,13 +11,15 @@ All contenders begin with the same weights and see one batch; their losses after
 dropout roughly. Each measurement is the median of five windows, synchronised at both ends, in a process of its own with a time
 limit; contenders take turns row by row, and what no longer fits into the budget of seconds is skipped, which a line says. The
 table comes last: microseconds a step, how far AICF's loss is from the peers', the most memory. The exit status is 1 where AICF
-failed or trained something else than its peers.
+failed or trained something else than its peers. `--certify` examines AICF's captured step, on the host too, which takes minutes
+and gigabytes in other sizes than tiny ones. It fails as well where 20 runs from one state differ in a bit.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import hashlib
 import json
 import math
 import statistics
@@ -42,6 +45,8 @@ from transformer_models import Batch, Case, Wrap
 from aicf_mlir import compile_step, compile_train_step
 
 COMPARED, WINDOWS = 10, 5
+RUNS, RUN = 20, 3
+"""How often `--certify` repeats a run, and its steps."""
 ALLOWED = {"f32": 0.05, "bf16": 0.2}
 """How far the loss may be off, as a part of what it has fallen."""
 NEAR = {"f32": 1e-4, "bf16": 4e-3, "drawn": 0.02}
@@ -147,8 +152,8 @@ def by_torch(row: Row, options: argparse.Namespace, compiled: bool, graphed: boo
     return Contender("torch", steps)
 
 
-def our_step(row: Row, options: argparse.Namespace, lock: Path | None = None) -> tuple[Any, Any]:
-    """The step, and what it trains on."""
+def our_step(row: Row, options: argparse.Namespace, lock: Path | None = None) -> tuple[Any, Any, nn.Module]:
+    """The step, what it trains on, and the model."""
     case, model, batches = placed(row, options)
     if case.body is not None:
         step = compile_step(
@@ -160,7 +165,7 @@ def our_step(row: Row, options: argparse.Namespace, lock: Path | None = None) ->
             model, optimizer_of(model), example=batches[0], device=options.device, name="bench", lock=lock,
             loss_fn=loss_of(row, case, options.device), clip_grad_norm=row.clip, **asked,
         )  # fmt: skip
-    return step, batches if row.accumulate > 1 else batches[0]
+    return step, batches if row.accumulate > 1 else batches[0], model
 
 
 def tuned(row: Row, options: argparse.Namespace, folder: Path) -> Path:
@@ -175,15 +180,34 @@ def tuned(row: Row, options: argparse.Namespace, folder: Path) -> Path:
 
 def ours(row: Row, options: argparse.Namespace) -> Contender:
     with tempfile.TemporaryDirectory() as folder:
-        step, given = our_step(row, options, tuned(row, options, Path(folder)) if options.tune else None)
+        step, given, model = our_step(
+            row, options, tuned(row, options, Path(folder)) if options.tune else None
+        )
     step.warmup(given)  # changes no weight, nor does the capture
     step.capture(given)
 
     def run(n: int) -> float:
         return float(step.replay(n, sync=True))
 
-    run.step = step  # pyright: ignore[reportFunctionMemberAccess]
+    run.step, run.certified = step, partial(certified, step, given, model)  # pyright: ignore[reportFunctionMemberAccess]
     return Contender("AICF", run, ours=True)
+
+
+def certified(step: Any, given: Any, model: nn.Module) -> Part:
+    """An error where the certificate is not equal, or runs from one state differ in a bit."""
+    begun, digests = step.snapshot(), set[str]()
+    for _ in range(RUNS):
+        step.restore(begun)
+        sha = hashlib.sha256(str(float(step.replay(RUN, sync=True)).hex()).encode())
+        for x in (*model.parameters(), *model.buffers()):
+            sha.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digests.add(sha.hexdigest())
+    step.reset()
+    step.warmup(given)
+    certificate = step.capture(given, verify="bitwise", steps=RUN)
+    if len(digests) > 1:
+        return {"error": f"{RUNS} runs from one state have {len(digests)} results"}
+    return {"certified": True} if certificate.equal else {"error": str(certificate)}
 
 
 CONTENDERS: Mapping[str, Callable[[Row, argparse.Namespace], Contender]] = {
@@ -210,6 +234,8 @@ def parts_of(name: str, contender: str, options: argparse.Namespace) -> Iterator
     if options.profiles and contender == OURS:
         profile = made.run.step.profile(5)  # pyright: ignore[reportFunctionMemberAccess]
         (options.profiles / f"{name.replace(':', '-')}.txt").write_text(profile.table("plan") + "\n")
+    if options.certify and contender == OURS:
+        yield made.run.certified()  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def measurements(options: argparse.Namespace) -> Iterator[tuple[str, str, Part]]:
@@ -248,6 +274,8 @@ def line_of(row: str, name: str, found: Part) -> str:
         said.append(f"loss {found['first']:.5f} → {found['loss']:.5f}, ready in {found['ready_s']:.1f} s")
     if "peak" in found:
         said.append(f"{cell(found['peak'] / 1e6, '.0f')} MB")
+    if "certified" in found:
+        said.append(f"its certificate is equal, {RUNS} runs have the same bits")
     said += [f"{kind}: {found[kind]}" for kind in ("error", "skipped") if kind in found]
     return f"{row} {name}: {'; '.join(said)}"
 
@@ -273,6 +301,9 @@ def main() -> int:
     parser.add_argument("--contenders", type=named(CONTENDERS), default=list(CONTENDERS), metavar="NAME,…")
     parser.add_argument(
         "--tune", action="store_true", help="AICF runs the kernels that aicf-tune measures first"
+    )
+    parser.add_argument(
+        "--certify", action="store_true", help="AICF's captured step against plan, eager, model"
     )
     parser.add_argument("--seconds", type=float, default=0.3, help="of a window")
     parser.add_argument("--limit", type=float, default=180.0, help="seconds for one contender in one row")

@@ -43,6 +43,11 @@ class Arithmetic:
         del dtype
         return values
 
+    def narrow_factor(self, values: Array, dtype: np.dtype[Any]) -> Array:
+        """What an op of several parts multiplies by operands of this type, to which kernels round it then: as it is."""
+        del dtype
+        return values
+
     def round(self, values: Array, element: str) -> Array:
         """A result of the element type, from the value that the op computed."""
         return round_to(values, element)
@@ -131,12 +136,20 @@ class Disturbed(InTF32):
     def inner(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """The values, moved as operands of this type are."""
         epsilon = compute_epsilon(dtype)
-        steps = (
-            partial(_steps_alike, self._generator.integers(1 << 63, dtype=np.uint64))
-            if self._alike
-            else self._random_steps
-        )
-        return _moved(values, epsilon, 0.125 / epsilon, steps)
+        return _moved(values, epsilon, 0.125 / epsilon, self._steps())
+
+    def narrow_factor(self, values: Array, dtype: np.dtype[Any]) -> Array:
+        """The values, moved by up to half a unit in the last place of a type of 16 bits; for others they stay."""
+        if dtype.itemsize > 2:
+            return values
+        epsilon = precision(dtype)[0]
+        return _moved(values, epsilon / 4, 1 / epsilon, self._steps())
+
+    def _steps(self) -> Callable[[Array], Array]:
+        """The steps of one array's elements."""
+        if self._alike:
+            return partial(_steps_alike, self._generator.integers(1 << 63, dtype=np.uint64))
+        return self._random_steps
 
 
 def _steps_alike(mix: np.uint64, values: Array) -> Array:

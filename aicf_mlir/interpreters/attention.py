@@ -29,6 +29,8 @@ class Scores:
     scale: float
     element: np.dtype[Any]
     """The element type of the scores: with a mask of 1e9 products are lost in float32, and are not in float64."""
+    factor_type: np.dtype[Any]
+    """The element type of the operands: kernels multiply weights, and the gradient of scores, in it."""
     arithmetic: Arithmetic
     kept: Array | None = None
     """What dropout multiplies each weight by, 0 or 1 / (1 - p)."""
@@ -66,6 +68,10 @@ class Scores:
     def inner(self, values: Array) -> Array:
         """The values as the arithmetic takes what is computed in between."""
         return self.arithmetic.inner(values, self.element)
+
+    def factor(self, values: Array) -> Array:
+        """The values as the arithmetic multiplies them by an operand."""
+        return self.arithmetic.narrow_factor(values, self.factor_type)
 
     def exponentials(self) -> tuple[Array, Array, Array]:
         """The exponentials of the scores less the largest of their row, the largest and the total; 0, 0 and 1 if all are
@@ -111,15 +117,19 @@ def attention(scores: Scores, value: Array) -> list[Array]:
     """The sums of values by weight, and of each row of scores the largest and the sum of exp(score - largest)."""
     terms, largest, total = scores.exponentials()
     weights = scores.dropped(scores.inner(terms / total))
-    return [np.matmul(weights, scores.spread(value)), largest[..., 0], total[..., 0]]
+    return [np.matmul(scores.factor(weights), scores.spread(value)), largest[..., 0], total[..., 0]]
 
 
 def attention_grad(scores: Scores, value: Array, dout: Array) -> list[Array]:
     """The gradient of query, key and value, by the chain rule: values, softmax, scores."""
     weights = scores.weights()
     dweights = scores.dropped(scores.inner(np.matmul(dout, np.swapaxes(scores.spread(value), -1, -2))))
-    dscores = weights * (dweights - (weights * dweights).sum(axis=-1, keepdims=True))
+    total = (weights * dweights).sum(axis=-1, keepdims=True)
+    out = np.matmul(scores.dropped(weights), scores.spread(value))
+    if (rounded := scores.factor(out)) is not out:  # kernels have the product of dout with the rounded result
+        total = total + (dout * (rounded - out)).sum(axis=-1, keepdims=True)
+    dscores = scores.factor(weights * (dweights - total))
     dquery = scores.scale * np.matmul(dscores, scores.spread(scores.key))
     dkey = scores.scale * np.matmul(np.swapaxes(dscores, -1, -2), scores.query)
-    dvalue = np.matmul(np.swapaxes(scores.dropped(weights), -1, -2), dout)
+    dvalue = np.matmul(np.swapaxes(scores.factor(scores.dropped(weights)), -1, -2), dout)
     return [dquery, scores.gathered(dkey), scores.gathered(dvalue)]

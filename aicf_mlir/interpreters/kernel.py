@@ -109,14 +109,15 @@ def _cross_entropy_grad(call: Call) -> list[Array]:
 
 def _scores(call: Call, result: str) -> attention.Scores:
     mask = call["mask"] if call.has("mask") else None
-    element = compute_type(NUMPY_TYPES[call.outputs[result][0][0]])
+    narrow = NUMPY_TYPES[call.outputs[result][0][0]]
+    element = compute_type(narrow)
     query, key = call["query"], call["key"]
     kept = None
     if call.has("random"):
         shape = (*query.shape[:3], key.shape[2])
         kept = attention.kept(call["random"], shape, call.attr("p", 0.0), call.attr("site", 0), element)
     given = (query, key, mask, call.flag("causal"), call.attr("scale", 1.0))
-    return attention.Scores(*given, element, call.arithmetic, kept)
+    return attention.Scores(*given, element, narrow, call.arithmetic, kept)
 
 
 def _attention(call: Call) -> list[Array]:

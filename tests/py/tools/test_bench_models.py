@@ -36,7 +36,16 @@ ROWS = ["gpt2:8x4", "sac", "gnn"]
 
 def test_models_train_as_in_torch(tmp_path: Path, some: Some) -> None:
     names, found = some(ROWS), tmp_path / "rows.json"
-    options = ("--tiny", "--certify", "--seconds", "0.005", "--contenders", "aicf,eager,graph", "--json", found)
+    options = (
+        "--tiny",
+        "--certify",
+        "--seconds",
+        "0.005",
+        "--contenders",
+        "aicf,eager,graph",
+        "--json",
+        found,
+    )
     done = run(models_gpu, *options, "--rows", ",".join(names))
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(found.read_text())["rows"]

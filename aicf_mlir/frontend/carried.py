@@ -8,6 +8,7 @@ no difference.
 
 from __future__ import annotations
 
+import warnings
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -180,6 +181,12 @@ def is_memo(place: VisitedPlace, read: Container[int] = ()) -> bool:
     return not any(type(each) in FLAGS for each in made[-1::-2]) and not any(True for _ in tensors(made))
 
 
+def is_count(place: VisitedPlace) -> bool:
+    """True for a number that a call reads and leaves otherwise, as `self.calls += 1` does."""
+    kinds: set[type] = {type(place.first), type(place.after)}
+    return place.read_first and place.is_left and kinds <= {int, float}
+
+
 class Carried:
     """The values in `places` that a call leaves and the next call would compute with."""
 
@@ -263,6 +270,18 @@ class Carried:
             )
         return self._error(place, f"the step changes what {path} holds at a call, {repeats}: {instead}")
 
+    def tell_counts(self, names: Mapping[int, str]) -> None:
+        """Warn of numbers that a call counts for others to read: a compiled step leaves them as they are."""
+        named = PlaceNames(self.places, names)
+        for place in filter(is_count, self.plain):
+            location = place.location or self._location
+            message = (
+                f"the step changes {named.name(place)}, from {place.first}, at a call, and a compiled step does not: count in a"
+                " buffer of the model (register_buffer), outside of the step, or in a body for compile_step"
+            )
+            if location is not None and not is_installed(location.file):
+                warnings.warn_explicit(message, UserWarning, location.file, location.line)
+
     def effects(
         self,
         hooks: frozenset[CodeType],
@@ -283,6 +302,7 @@ class Carried:
             if ((is_body or hooks) and not is_a(place.holder, torch.nn.Module))
             or place.code in hooks
             or (id(place.owner) in own and (type(place.after) in (int, float) or is_known_after(place.after)))
+            or (is_body and is_count(place))
         ]
 
     def effect(

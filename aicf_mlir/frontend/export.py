@@ -152,6 +152,8 @@ def _settle(
         second.are_numbers and first.are_numbers and is_same(lambda: first.move_on(FAR))
     ):
         raise first.refusal(step.paths, second)
+    if not step.updates_parameters:  # a loop body has its counts kept
+        first.tell_counts(step.paths)
 
 
 def are_same(one: ExportedProgram, other: ExportedProgram) -> bool:

@@ -60,7 +60,8 @@ of `torch.fft` is supported. A batch and an output are real: use `torch.view_as_
   numbers.
 - A buffer may be updated by a value that is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,
   `self.count += 1`, `self.last = x.detach()`). An attribute of a module that is no buffer or parameter is after each step
-  as it was before: `self.calls += 1` with a number counts nothing. Make it a buffer, or return it.
+  as it was before: `self.calls += 1` with a number counts nothing, and a warning says so. Make it a buffer, or return it. In the
+  body of `compile_step` it counts, on the host after each step.
 - A gradient is cut by `detach` and `no_grad`. [Gradients in the loss](guide/derivatives.md) are of any order.
 - No op takes functions (`torch.cond`, `while_loop`, `scan`).
 """

@@ -304,7 +304,7 @@ def main() -> int:
     print(describe_machine(options.device))
     report(found, options.lines)
     for title in outcome.unfinished:
-        print(f"\nno result of {title}")
+        print(f"\nno result of the sizes from here on: {title}")
     if outcome.untouched:
         names = ", ".join(" ".join(task) for task in outcome.untouched)
         print(f"\nnot measured, the budget of {options.budget:.0f} s is spent: {names}")

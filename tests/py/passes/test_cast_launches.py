@@ -156,7 +156,7 @@ def test_the_bits_are_those_of_separate_launches(
     together, few = trained()
     separate(monkeypatch)
     apart, many = trained()
-    assert (
-        few != many
-    )  # by how many is shown above: casts of a small step may share a launch with other work of it
+    assert few != many
+    if device == "cpu":  # on a GPU casts of a small step may share a launch with other work of it
+        assert len(few) < len(many)
     assert_same_bits(together, apart)

@@ -145,6 +145,11 @@ def _all_gather(call: Call) -> list[Array]:
     return [gathered(call.attr("group", ""), call.attr("ranks", 1), call["x"])]
 
 
+def _all_gather_status(call: Call) -> list[Array]:
+    group, ranks = call.attr("group", ""), call.attr("ranks", 1)
+    return [gathered(group, ranks, call[name]) for name in ("x", "status")]
+
+
 def _advance(call: Call) -> list[Array]:
     return advance(**{name: values[0] for name, values in call.inputs.items() if values})
 
@@ -298,6 +303,7 @@ MEANINGS: dict[str, Meaning] = {
     "check_finite": _check_finite,
     "check_ranks": _check_ranks,
     "all_gather": _all_gather,
+    "all_gather_status": _all_gather_status,
     "advance": _advance,
     **{launch: _update_by(rule) for launch, rule in UPDATES.items()},
 }

@@ -12,15 +12,23 @@ from collections.abc import Sequence
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, TensorType, i64
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def, var_operand_def
+from xdsl.irdl import (
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.ir.expect import Value, expect_float, with_shape
+from aicf_mlir.dialects.nn.common import NNOp, ValueOp
+from aicf_mlir.ir.expect import Value, expect_float, expect_type, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.ir.signature import STATUS_TYPE
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of
 
-__all__ = ["AllGatherOp", "SumOfRanksOp"]
+__all__ = ["GATHERS", "AllGatherOp", "AllGatherStatusOp", "SumOfRanksOp"]
 
 
 @irdl_op_definition
@@ -46,6 +54,40 @@ class AllGatherOp(ValueOp):
 
     def inferred_type(self) -> AnyTensor:
         return with_shape(self.x, [expect_group(self.group, self.ranks), *shape_of(self.x)])
+
+
+@irdl_op_definition
+class AllGatherStatusOp(NNOp):
+    """x and the status of every rank, in their order, as one exchange: the status costs no exchange of its own."""
+
+    name = "nn.all_gather_status"
+
+    x = operand_def(TensorType)
+    status = operand_def(TensorType)
+    after = var_operand_def(TensorType)
+    group = prop_def(StringAttr)
+    ranks = prop_def(IntegerAttr.constr(i64))
+    gathered = result_def(TensorType)
+    statuses = result_def(TensorType)
+
+    traits = traits_def(NotDifferentiable("it is put in where gradients are known already"))
+
+    def __init__(self, x: Value, status: Value, group: str, ranks: int, after: Sequence[Value] = ()):
+        """`group`: its name; `ranks`: how many it has; `after`: values that must be there before."""
+        super().__init__(
+            operands=[x, status, list(after)],
+            properties={"group": StringAttr(group), "ranks": IntegerAttr(ranks, i64)},
+            result_types=[with_shape(x, [ranks, *shape_of(x)]), statuses_of(ranks)],
+        )
+
+    def inferred_types(self) -> Sequence[AnyTensor]:
+        expect_type("status", self.status, STATUS_TYPE)
+        ranks = expect_group(self.group, self.ranks)
+        return [with_shape(self.x, [ranks, *shape_of(self.x)]), statuses_of(ranks)]
+
+
+GATHERS = (AllGatherOp, AllGatherStatusOp)
+"""The ops that exchange bytes."""
 
 
 @irdl_op_definition
@@ -78,6 +120,11 @@ class SumOfRanksOp(ValueOp, DifferentiableInterface):
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         (g,) = cotangents
         return [builder.insert(SumOfRanksOp(g, self.group.data, self.ranks.value.data)).result]
+
+
+def statuses_of(ranks: int) -> AnyTensor:
+    """The type of the statuses of so many ranks."""
+    return TensorType(i64, [ranks, *STATUS_TYPE.get_shape()])
 
 
 def expect_group(group: StringAttr, ranks: IntegerAttr) -> int:

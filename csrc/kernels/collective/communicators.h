@@ -1,5 +1,6 @@
 // GPUs that exchange bytes, one of each process of a group.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -8,6 +9,12 @@
 #include "op/variant.h"
 
 namespace aicf {
+
+// The status of this rank, and the place of those of all; null where none go along.
+struct Statuses {
+  const int64_t* from = nullptr;
+  int64_t* to = nullptr;
+};
 
 // Lives as long as a launch or a group has it. What it has opened stays: the end of a library waits for ranks
 // that may have gone, and they may still write to this GPU.
@@ -23,8 +30,10 @@ class Communicator {
   // By NCCL from now on: all ranks call it at the same time, with an id that one of them got. Returns when
   // all are there.
   virtual Status use_library(const std::string& id) = 0;
-  // `bytes` of every rank to `to`, in their order, on the stream of `ctx`.
-  virtual Status all_gather(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const = 0;
+  // `bytes` of every rank to `to`, in their order, on the stream of `ctx`; the statuses likewise. Where any
+  // byte of an aborted exchange has not come, no number of the statuses is 0.
+  virtual Status all_gather(const void* from, void* to, size_t bytes, const Statuses& statuses,
+                            const LaunchContext& ctx) const = 0;
   // From any thread: ends what waits for other ranks, on the device too. Nothing can be exchanged any more.
   virtual void abort() const = 0;
   // Why nothing can be exchanged any more.

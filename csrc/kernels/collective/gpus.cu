@@ -44,16 +44,15 @@ class Gpus : public Communicator {
 
   void use_mailboxes() override { by_mailbox_ = true; }
 
-  Status all_gather(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const override {
+  Status all_gather(const void* from, void* to, size_t bytes, const Statuses& statuses,
+                    const LaunchContext& ctx) const override {
     AICF_TRY(state());
-    if (by_mailbox_) return mailbox_->all_gather(from, to, bytes, ctx);
+    if (by_mailbox_) return mailbox_->all_gather(from, to, bytes, statuses, ctx);
     if (!lib_) return Status::state("the GPUs of the group are not connected");
-    // Where the exchange is aborted, a status of ones is a failure, so that no update runs.
-    if (bytes <= kTold)
-      AICF_CUDA_TRY(cudaMemsetAsync(to, 0xff, bytes * static_cast<size_t>(ranks_),
-                                    static_cast<cudaStream_t>(ctx.stream)));
-    return nccl::check(*lib_, lib_->all_gather(from, to, bytes, nccl::kBytes, nccl_, ctx.stream),
-                       "AllGather");
+    if (bytes) AICF_TRY(by_library(from, to, bytes, ctx));
+    // Not within the first: parts of an aborted one may have come.
+    constexpr size_t kStatusBytes = kStatusNumbers * sizeof(int64_t);
+    return statuses.to ? by_library(statuses.from, statuses.to, kStatusBytes, ctx) : Status::ok();
   }
 
   void abort() const override {
@@ -73,6 +72,15 @@ class Gpus : public Communicator {
   int64_t ranks() const override { return ranks_; }
 
  private:
+  Status by_library(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const {
+    // Where the exchange is aborted, a status of ones is a failure, so that no update runs.
+    if (bytes <= kTold)
+      AICF_CUDA_TRY(cudaMemsetAsync(to, 0xff, bytes * static_cast<size_t>(ranks_),
+                                    static_cast<cudaStream_t>(ctx.stream)));
+    return nccl::check(*lib_, lib_->all_gather(from, to, bytes, nccl::kBytes, nccl_, ctx.stream),
+                       "AllGather");
+  }
+
   const int device_, rank_, ranks_;
   const nccl::Library* lib_ = nullptr;
   nccl::Communicator nccl_ = nullptr;
@@ -89,22 +97,38 @@ class Gather : public LaunchState {
         from_(op.in("x").data),
         to_(op.out("y").data),
         bytes_(op.in("x").bytes()) {}
+  Gather(const char* id, const OpDesc& op, CommunicatorPointer communicator, const Statuses& statuses)
+      : Gather(id, op, std::move(communicator)) {
+    statuses_ = statuses;
+  }
 
   Status launch(const LaunchContext& ctx) const override {
-    if (bytes_ == 0) return Status::ok();
-    if (communicator_) return communicator_->all_gather(from_, to_, bytes_, ctx);
-    AICF_CUDA_TRY(
-        cudaMemcpyAsync(to_, from_, bytes_, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(ctx.stream)));
-    return Status::ok();
+    if (bytes_ == 0 && !statuses_.to) return Status::ok();
+    if (communicator_) return communicator_->all_gather(from_, to_, bytes_, statuses_, ctx);
+    AICF_TRY(copy(from_, to_, bytes_, ctx));
+    return copy(statuses_.from, statuses_.to, statuses_.to ? kStatusNumbers * sizeof(int64_t) : 0, ctx);
   }
   bool is_collective() const override { return true; }
 
  private:
+  static Status copy(const void* from, void* to, size_t bytes, const LaunchContext& ctx) {
+    if (bytes)
+      AICF_CUDA_TRY(
+          cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(ctx.stream)));
+    return Status::ok();
+  }
+
   const CommunicatorPointer communicator_;  // null for a single rank
   const void* from_;
   void* to_;
   size_t bytes_;
+  Statuses statuses_;
 };
+
+Status communicator_for(const OpDesc& op, CommunicatorPointer* out) {
+  const int64_t ranks = op.attrs.get(kRanks);
+  return ranks > 1 ? communicator_of(op.attrs.get(kGroup), ranks, out) : Status::ok();
+}
 
 }  // namespace
 
@@ -124,10 +148,18 @@ Status make_communicator(int device, int rank, int ranks, CommunicatorPointer* o
 
 Status prepare_all_gather_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
                                LaunchPointer* out) {
-  const int64_t ranks = op.attrs.get(kRanks);
   CommunicatorPointer communicator;
-  if (ranks > 1) AICF_TRY(communicator_of(op.attrs.get(kGroup), ranks, &communicator));
+  AICF_TRY(communicator_for(op, &communicator));
   *out = std::make_shared<Gather>(self.name, op, std::move(communicator));
+  return Status::ok();
+}
+
+Status prepare_all_gather_status_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
+                                      LaunchPointer* out) {
+  CommunicatorPointer communicator;
+  AICF_TRY(communicator_for(op, &communicator));
+  const Statuses statuses{op.in("status").ptr<const int64_t>(), op.out("statuses").ptr<int64_t>()};
+  *out = std::make_shared<Gather>(self.name, op, std::move(communicator), statuses);
   return Status::ok();
 }
 

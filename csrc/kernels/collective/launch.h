@@ -6,8 +6,12 @@ namespace aicf {
 
 // (x, after...) -> (y[ranks, x...]): x of every rank, in their order. `after` is what must be there before.
 Status all_gather_cpu(const OpDesc& op, const LaunchContext& ctx);
+// (x, status, after...) -> (y[ranks, x...], statuses[ranks, 3]): the same, with the status of every rank.
+Status all_gather_status_cpu(const OpDesc& op, const LaunchContext& ctx);
 // The same among GPUs; see communicators.h.
 Status prepare_all_gather_cuda(const KernelVariant& self, const OpDesc& op, const std::string& asked,
                                LaunchPointer* out);
+Status prepare_all_gather_status_cuda(const KernelVariant& self, const OpDesc& op, const std::string& asked,
+                                      LaunchPointer* out);
 
 }  // namespace aicf

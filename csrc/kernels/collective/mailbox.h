@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/collective/communicators.h"
 #include "op/variant.h"
 
 namespace aicf::cuda {
@@ -28,7 +29,8 @@ class Mailbox {
   Status open(const std::vector<std::string>& addresses);
 
   // As Communicator says. What was aborted fills `to` with ones.
-  Status all_gather(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const;
+  Status all_gather(const void* from, void* to, size_t bytes, const Statuses& statuses,
+                    const LaunchContext& ctx) const;
   void abort() const { *aborted_ = 1; }
 
  private:

@@ -20,6 +20,13 @@ Status check_all_gather(const OpDesc& op) {
   return expect_tensor(op, "y", op.out("y"), expected_tensor(x.dtype, shape));
 }
 
+Status check_all_gather_status(const OpDesc& op) {
+  AICF_TRY(check_all_gather(op));
+  AICF_TRY(expect_tensor(op, "status", op.in("status"), expected_tensor(DType::I64, {kStatusNumbers})));
+  return expect_tensor(op, "statuses", op.out("statuses"),
+                       expected_tensor(DType::I64, {op.attrs.get(kRanks), kStatusNumbers}));
+}
+
 }  // namespace
 
 static const Family family([](KernelRegistry& registry) {
@@ -33,9 +40,23 @@ static const Family family([](KernelRegistry& registry) {
                         {},
                         "",
                         check_all_gather});
+  registry.add(OpSchema{60,
+                        "AllGatherStatus",
+                        "all_gather_status",
+                        "x and the status of every rank, as one exchange; where any of it has not come, no"
+                        " number of `statuses` is 0",
+                        {{"x"}, {"status"}, many("after")},
+                        {{"y"}, {"statuses"}},
+                        {required(kGroup), required(kRanks)},
+                        {},
+                        "",
+                        check_all_gather_status});
   registry.add(cpu_row("all_gather_cpu", "all_gather", prepare_op<all_gather_cpu>));
   registry.add(
       cuda_row("all_gather_cuda", "all_gather", kSmAny, AICF_CUDA(prepare_all_gather_cuda), needs_dense));
+  registry.add(cpu_row("all_gather_status_cpu", "all_gather_status", prepare_op<all_gather_status_cpu>));
+  registry.add(cuda_row("all_gather_status_cuda", "all_gather_status", kSmAny,
+                        AICF_CUDA(prepare_all_gather_status_cuda), needs_dense));
 });
 
 }  // namespace aicf

@@ -248,6 +248,22 @@ def test_a_group_that_is_not_here_is_refused() -> None:
         run_ranks(2, lambda rank: group_named("dp", 3))
 
 
+@pytest.mark.parametrize("size", [0, 5, 100_000])
+def test_a_kernel_gathers_the_status_of_every_rank_too(size: int) -> None:
+    """With a few bytes as one exchange, with many as two."""
+
+    def gather(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.arange(size, dtype=torch.float32) + rank
+        given = {"x": x, "status": torch.tensor([rank, 7, -rank])}
+        made = {"y": torch.empty(3, size), "statuses": torch.empty(3, 3, dtype=torch.int64)}
+        op_call(OpKind.AllGatherStatus, given, made, {"group": "dp", "ranks": 3})
+        return made["y"], made["statuses"]
+
+    for y, statuses in run_ranks(3, gather):
+        assert torch.equal(y, torch.arange(size) + torch.arange(3.0)[:, None])
+        assert statuses.tolist() == [[0, 7, 0], [1, 7, -1], [2, 7, -2]]
+
+
 def test_a_kernel_without_ranks_says_so() -> None:
     x = torch.arange(3.0)
     with pytest.raises(StateError, match="no such group is here"):

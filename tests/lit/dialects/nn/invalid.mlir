@@ -624,6 +624,18 @@
 // -----
 
 %x = "test.op"() : () -> tensor<4xi64>
+// expected-error@below {{expected status of type tensor<3xi64>, got tensor<4xi64>}}
+%y, %z = nn.all_gather_status %x, %x {group = "dp", ranks = 2} : (tensor<4xi64>, tensor<4xi64>) -> (tensor<2x4xi64>, tensor<2x3xi64>)
+
+// -----
+
+%x, %s = "test.op"() : () -> (tensor<4xf32>, tensor<3xi64>)
+// expected-error@below {{expected result type tensor<2x3xi64> of result 1, got tensor<3xi64>}}
+%y, %z = nn.all_gather_status %x, %s {group = "dp", ranks = 2} : (tensor<4xf32>, tensor<3xi64>) -> (tensor<2x4xf32>, tensor<3xi64>)
+
+// -----
+
+%x = "test.op"() : () -> tensor<4xi64>
 // expected-error@below {{expected x of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
 %y = nn.sum_of_ranks %x {group = "dp", ranks = 2} : tensor<4xi64>
 

@@ -161,6 +161,10 @@
 // CHECK: %gathered = nn.all_gather %finite {group = "dp", ranks = 3} : (tensor<3xi64>) -> tensor<3x3xi64>
 %gathered = nn.all_gather %finite {group = "dp", ranks = 3} : (tensor<3xi64>) -> tensor<3x3xi64>
 
+// CHECK: %all, %statuses = nn.all_gather_status %x, %finite, %gathered {group = "dp", ranks = 3}
+// CHECK-NEXT: : (tensor<4x8xf32>, tensor<3xi64>, tensor<3x3xi64>) -> (tensor<3x4x8xf32>, tensor<3x3xi64>)
+%all, %statuses = nn.all_gather_status %x, %finite, %gathered {group = "dp", ranks = 3} : (tensor<4x8xf32>, tensor<3xi64>, tensor<3x3xi64>) -> (tensor<3x4x8xf32>, tensor<3x3xi64>)
+
 // CHECK: %summed = nn.sum_of_ranks %s {group = "dp", ranks = 3} : tensor<f32>
 %summed = nn.sum_of_ranks %s {group = "dp", ranks = 3} : tensor<f32>
 

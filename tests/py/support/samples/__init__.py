@@ -53,6 +53,7 @@ NN_SAMPLES: Sequence[Sample] = (
     *checks.check_value(),
     *checks.check_ranks(),
     *collectives.all_gather(),
+    *collectives.all_gather_status(),
 )
 
 OPTIM_SAMPLES: Sequence[Sample] = (

@@ -17,7 +17,7 @@ test_data_parallel.py trains with them.
 
 def is_tried_apart(name: str) -> bool:
     """True for a check or a collective, by the name of its op: they have tests of their own."""
-    return name.startswith("nn.check_") or name in ("nn.all_gather", "nn.sum_of_ranks", "nn.check_ranks")
+    return name.startswith(("nn.check_", "nn.all_gather")) or name == "nn.sum_of_ranks"
 
 
 TYPES = ("2x3xf32", "f32", "5xi64", "4xbf16", "0x3xf32", "2x2xi1")
@@ -34,4 +34,19 @@ def all_gather() -> list[Sample]:
 
     shapes = [Sample(f"gathered {of}", (of,), build, lambda x: x[None], smooth=False) for of in TYPES]
     later = Sample("gathered after", ("3xf32", "2xf32"), after, lambda x, y: x[None], smooth=False)
+    return [*shapes, later]
+
+
+def all_gather_status() -> list[Sample]:
+    """The status of the one rank too."""
+
+    def build(x: Any, status: Any, *after: Any) -> Operation:
+        return nn.AllGatherStatusOp(x, status, "dp", 1, after)
+
+    def both(x: Any, status: Any, *after: Any) -> Any:
+        del after
+        return x[None], status[None]
+
+    shapes = [Sample(f"gathered {of}", (of, "3xi64"), build, both, smooth=False) for of in TYPES]
+    later = Sample("gathered after", ("3xf32", "3xi64", "2xf32"), build, both, smooth=False)
     return [*shapes, later]

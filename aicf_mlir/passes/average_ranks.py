@@ -82,7 +82,7 @@ class Averaging:
 
     def write(self) -> None:
         """Replace gradients and buffers among the results."""
-        equal = self.equal()
+        equal = same_on_all_ranks(self.function)
         wanted: list[Of | None] = [self.wanted(value, label, equal) for value, label in self.results]
         given = dict[Of, list[SSAValue]]()
         for (value, _), each in zip(self.results, wanted, strict=True):
@@ -114,22 +114,6 @@ class Averaging:
         argument = self.arguments[self.index.updated_by(label)[0]]
         rank = dict(argument.rest).get(OF_RANK)
         return rank.value.data if isinstance(rank, IntegerAttr) else None
-
-    def equal(self) -> set[SSAValue]:
-        """The values that are the same on all ranks: gathered ones, and all that depends neither on a batch nor on what each rank
-        has for itself.
-        """
-        own = ("input", "status")
-        found: set[SSAValue] = {
-            argument
-            for argument, label in zip(self.function.args, self.arguments, strict=True)
-            if label.role not in own
-            and (label.role != "buffer" or OF_RANK in dict(label.rest) or label.is_literal)
-        }
-        for op in self.function.body.block.ops:
-            if isinstance(op, nn.AllGatherOp) or all(value in found for value in op.operands):
-                found.update(op.results)
-        return found
 
     def buckets(self, values: Sequence[SSAValue]) -> list[list[SSAValue]]:
         """The values by type, in the order in which they exist, at most so many bytes together. Each value is there once."""
@@ -182,6 +166,23 @@ class Averaging:
         return emitter.cast(emitter.emit(nn.DivOp(total, count)), element_type(values[0]))
 
 
+def same_on_all_ranks(function: func.FuncOp) -> set[SSAValue]:
+    """The values that are the same on all ranks: gathered ones, and all that depends neither on a batch nor on what each rank has
+    for itself. The ranks must have one text.
+    """
+    own = ("input", "status")
+    found: set[SSAValue] = {
+        argument
+        for argument, label in zip(function.args, argument_labels(function), strict=True)
+        if label.role not in own
+        and (label.role != "buffer" or OF_RANK in dict(label.rest) or label.is_literal)
+    }
+    for op in function.body.block.ops:
+        if isinstance(op, nn.GATHERS) or all(value in found for value in op.operands):
+            found.update(op.results)
+    return found
+
+
 def gather(emitter: Emitter, value: SSAValue, group: str, ranks: int) -> list[SSAValue]:
     """A value as every rank has it, in their order."""
     return rows_of(emitter, all_gather(emitter, value, group, ranks))
@@ -212,9 +213,9 @@ def in_order(function: func.FuncOp) -> None:
     """Let every collective of a function wait for the one in front of it in the text."""
     before: tuple[SSAValue, ...] = ()
     for op in function.body.block.ops:
-        if isinstance(op, nn.AllGatherOp):
-            op.operands = [op.x, *before]
-            before = (op.result,)
+        if isinstance(op, nn.GATHERS):
+            op.operands = [op.x, *([op.status] if isinstance(op, nn.AllGatherStatusOp) else []), *before]
+            before = (op.results[0],)
 
 
 def bytes_of(value: SSAValue) -> int:

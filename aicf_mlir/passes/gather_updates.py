@@ -44,9 +44,8 @@ class GatherUpdatesPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         vote = VoteRanksPass(ranks=self.ranks, group=self.group)
         for function in steps(op):
-            gathered = self.gather(function)
+            take(function, self.gather(function))
             vote.vote(function)
-            take(function, gathered)
 
     def gather(self, function: func.FuncOp) -> list[Gathered]:
         """Gather the parameters of one function."""

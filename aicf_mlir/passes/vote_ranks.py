@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
+from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import InsertPoint
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.emitter import Emitter
 from aicf_mlir.ir.signature import STATUS, STATUS_LABEL, result_labels, return_op, set_results, steps
-from aicf_mlir.passes.average_ranks import in_order
+from aicf_mlir.passes.average_ranks import in_order, same_on_all_ranks
 from aicf_mlir.passes.check_finite import status_argument
 
 
@@ -34,9 +35,13 @@ def passes_of_ranks(group: str, ranks: int, zero: int = 0, rank: int = 0) -> dic
 class VoteRanksPass(ModulePass):
     """Let the status of a step be that of the rank that failed at the first check.
 
-    The vote is the last collective of a step, and every update waits for the status. So a step that a broken exchange ends has
+    The vote goes with the last collective of a step, and every update waits for it. So a step that a broken exchange ends has
     updated nothing either: a function without a status gets one. The pass belongs before apply-optimizer, whose updates then
     come after the vote and are made in place.
+
+    The last collective of gradients or parameters carries the status, where no rank has more to tell after it. Checks of what
+    all ranks have alike, such as means, follow the vote: they fail on all ranks or on none. Where a rank checks values of its
+    own after that collective, the status is gathered alone.
 
     Options:
       group: the name of the group
@@ -53,16 +58,83 @@ class VoteRanksPass(ModulePass):
             self.vote(function)
 
     def vote(self, function: func.FuncOp) -> None:
-        """Put the vote at the end of one function."""
-        results = list(zip(return_op(function).operands, result_labels(function), strict=True))
-        given = [value for value, label in results if label.role == STATUS]
+        """Let the ranks vote on the status of one function."""
+        labels = result_labels(function)
+        returned = zip(return_op(function).operands, labels, strict=True)
+        given = [value for value, label in returned if label.role == STATUS]
         status = given[0] if given else status_argument(function)
         code = 1 + max((op.codes[-1] for op in function.walk() if isinstance(op, nn.CheckOp)), default=0)
-        emitter = Emitter(InsertPoint.before(return_op(function)), function.location)
-        gathered = nn.AllGatherOp(status, self.group, self.ranks)
-        of_ranks = emitter.emit(gathered, "status.of_ranks")
-        voted = emitter.emit(nn.CheckRanksOp(status, of_ranks, code), "voted")
-        if not given:
-            results.append((voted, STATUS_LABEL))
-        set_results(function, [(voted if label.role == STATUS else value, label) for value, label in results])
+        last = last_gather(function)
+        late = None if last is None else checks_after(function, last, status)
+        if last is None or late is None:
+            emitter = Emitter(InsertPoint.before(return_op(function)), function.location)
+            of_ranks = emitter.emit(nn.AllGatherOp(status, self.group, self.ranks), "status.of_ranks")
+            status = emitter.emit(nn.CheckRanksOp(status, of_ranks, code), "voted")
+        else:
+            own = late[0].operands[0] if late else status
+            carried = with_status(last, own)
+            emitter = Emitter(InsertPoint.after(carried), function.location)
+            voted = emitter.emit(nn.CheckRanksOp(own, carried.statuses, code), "voted")
+            if late:
+                late[0].operands[0] = voted
+            else:
+                status = voted
+        results = [
+            (status if label.role == STATUS else value, label)
+            for value, label in zip(return_op(function).operands, labels, strict=True)
+        ]
+        set_results(function, results if given else [*results, (status, STATUS_LABEL)])
         in_order(function)
+
+
+def last_gather(function: func.FuncOp) -> nn.AllGatherOp | None:
+    """The last collective of a function."""
+    gathers = (op for op in reversed(list(function.body.block.ops)) if isinstance(op, nn.AllGatherOp))
+    return next(gathers, None)
+
+
+def with_status(gather: nn.AllGatherOp, status: SSAValue) -> nn.AllGatherStatusOp:
+    """Let a collective carry a status."""
+    op = nn.AllGatherStatusOp(gather.x, status, gather.group.data, gather.ranks.value.data)
+    op.location = gather.location
+    op.gathered.name_hint, op.statuses.name_hint = gather.result.name_hint, "status.of_ranks"
+    Rewriter.replace_op(gather, op, [op.gathered])
+    return op
+
+
+def checks_after(function: func.FuncOp, gather: nn.AllGatherOp, status: SSAValue) -> list[nn.CheckOp] | None:
+    """The last checks of a function, as far as they come after a collective, where all are of what the ranks have alike.
+
+    None where one is of a value that each rank has for itself.
+    """
+    same, found = same_on_all_ranks(function), list[nn.CheckOp]()
+    while not is_before(status, gather):
+        check = status.owner
+        if isinstance(check, nn.CheckFiniteOp):
+            check_own_before(check, gather, same)
+        if not isinstance(check, nn.CheckOp) or not same.issuperset(check.operands[1:]):
+            return None
+        found.insert(0, check)
+        status = check.operands[0]
+    return found
+
+
+def check_own_before(check: nn.CheckFiniteOp, gather: nn.AllGatherOp, same: set[SSAValue]) -> None:
+    """Check the first values, such as the loss of each rank, before a collective, and those that all have alike where it was.
+
+    The codes stay as they are.
+    """
+    own = [value for value in check.x if value not in same]
+    rest, code = check.x[len(own) :], check.code.value.data
+    if not own or not rest or not same.issuperset(rest):
+        return
+    if all(is_before(value, gather) for value in (check.status, *own)):
+        first = nn.CheckFiniteOp(check.status, own, code)
+        status = Emitter(InsertPoint.before(gather), check.location).emit(first)
+        check.operands = [status, *rest]
+        check.code = IntegerAttr(code + len(own), i64)
+
+
+def is_before(value: SSAValue, op: Operation) -> bool:
+    """True if a value is there before an op of the same function."""
+    return not isinstance(value, OpResult) or value.op.is_before_in_block(op)

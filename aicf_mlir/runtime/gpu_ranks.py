@@ -22,8 +22,8 @@ class GpuRanks(Thread):
     """The GPUs of a group, one of each process, as this process sees them.
 
     A GPU that waits for a process that was killed would wait for ever. So a thread watches the other processes of this host, and
-    what the library says of those elsewhere. Once one has gone, all waiting is aborted. Then the result of the vote, with
-    which a step ends, says "failed" in every word, and the step changes nothing.
+    what the library says of those elsewhere. Once one has gone, all waiting is aborted. Then the statuses for the
+    vote, which the last exchange of a step carries, say "failed" in every word, and the step changes nothing.
     """
 
     communicator: _C.Communicator

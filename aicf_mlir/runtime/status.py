@@ -72,7 +72,7 @@ def data_error(name: str, plan: BoundPlan, modules: Sequence[ModuleOp], done: st
     if isinstance(check, nn.CheckIndexOp):
         return OutOfRangeError(f"{name}: {_out_of_range(check, failure)}. {done}")
     if isinstance(check, nn.CheckFiniteOp):
-        index = failure.code - check.codes[0]
+        index = failure.code - min(op.codes[0] for op in checks if isinstance(op, nn.CheckFiniteOp))
         return NonFiniteError(
             f"{name}: {_not_finite(plan, gradients, index, failure, looked_for=voted is None)}. {done}"
         )

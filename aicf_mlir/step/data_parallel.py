@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.optimizer_groups import ParamGroup
 from aicf_mlir.dialects.plan import ProgramOp
-from aicf_mlir.dialects.plan.collective_rules import COLLECTIVE
+from aicf_mlir.dialects.plan.collective_rules import COLLECTIVES
 from aicf_mlir.errors import DataError, RankError, StateError
 from aicf_mlir.frontend.model import unwrapped
 from aicf_mlir.frontend.reads import named_modules
@@ -357,8 +357,8 @@ def collectives_of(module: ModuleOp) -> str:
     """Return the collectives of a plan, in their order, with the types of what they exchange."""
     (program,) = (op for op in module.ops if isinstance(op, ProgramOp))
     slots = program.slots
-    found = [launch for launch in program.launches if launch.op.data == COLLECTIVE]
-    return "\n".join(f"{launch.attrs} {slots[launch.writes[0]].spec}" for launch in found)
+    found = [launch for launch in program.launches if launch.op.data in COLLECTIVES]
+    return "\n".join(f"{launch.op.data} {launch.attrs} {slots[launch.writes[0]].spec}" for launch in found)
 
 
 def _described(model: torch.nn.Module) -> str:

@@ -100,9 +100,9 @@ class CheckFiniteOp(CheckOp):
     status = operand_def(TensorType)
     x = var_operand_def(TensorType)
 
-    def __init__(self, status: Value, x: list[Value], code: int):
+    def __init__(self, status: Value, x: Sequence[Value], code: int):
         super().__init__(
-            operands=[status, x],
+            operands=[status, list(x)],
             properties={"code": IntegerAttr(code, i64)},
             result_types=[STATUS_TYPE],
         )

@@ -13,7 +13,7 @@ from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from aicf_mlir.dialects.plan.collective_rules import COLLECTIVE
+from aicf_mlir.dialects.plan.collective_rules import COLLECTIVES
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
@@ -151,7 +151,7 @@ def _reads_batch_alone(
     launch: LaunchOp, slots: Mapping[str, SlotOp], own: Collection[str], made: Collection[str]
 ) -> bool:
     """True if what `launch` makes of `own` depends on the batch, constants and slots of `made` alone, and on no other rank."""
-    if launch.predicate_slot is not None or launch.op.data == COLLECTIVE:
+    if launch.predicate_slot is not None or launch.op.data in COLLECTIVES:
         return False
     given = {name for name in own if name in made or slots[name].role.data == "input"}
     return bool(given) and all(name in given or slots[name].role.data in READ_ONLY_ROLES for name in own)

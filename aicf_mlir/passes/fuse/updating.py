@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, SSAValue, Use
 
@@ -11,6 +13,9 @@ from aicf_mlir.dialects.kernel_formulas import FORMULAS, ROWS
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.signature import result_labels, return_op
 from aicf_mlir.optimizers import LAUNCHES
+
+GATHERS: Mapping[type[Operation], int] = {kernel.AllGatherOp: 1, kernel.AllGatherStatusOp: 2}
+"""The collectives, and how many operands each reads: the others are there for order."""
 
 LAST_ROLES = ("update", "grad", "output")
 """The roles of results that nothing else depends on; the norm of gradient clipping is an output."""
@@ -34,15 +39,16 @@ def updating(function: FuncOp) -> list[Operation]:
         )
 
     for op in reversed(ops):
-        moves = isinstance(op, kernel.AllGatherOp) and is_moved(op.results[0])
-        if (moves or is_loop(op)) and all(map(leads, op.results)):
+        moves = type(op) in GATHERS and is_moved(op.results[0])
+        given = op.results[:1] if moves else op.results  # the statuses of ranks lead to checks
+        if (moves or is_loop(op)) and all(map(leads, given)):
             found.add(op)
     return [op for op in ops if op in found and is_loop(op)]
 
 
 def is_order(use: Use) -> bool:
     """True if a collective waits for the value, and reads none of it."""
-    return isinstance(use.operation, kernel.AllGatherOp) and use.index > 0
+    return use.index >= GATHERS.get(type(use.operation), use.index + 1)
 
 
 def is_moved(value: SSAValue) -> bool:

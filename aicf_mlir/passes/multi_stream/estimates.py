@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from aicf_mlir.analysis.launches import Work, work_of
 from aicf_mlir.dialects.plan import ProgramOp
-from aicf_mlir.dialects.plan.collective_rules import COLLECTIVE
+from aicf_mlir.dialects.plan.collective_rules import COLLECTIVES
 from aicf_mlir.ir.chips import Chip, chip_of
 
 LAUNCH = 1.0
@@ -31,7 +31,7 @@ def microseconds_of(program: ProgramOp) -> list[float]:
 
 def exchanges_of(program: ProgramOp) -> set[int]:
     """The positions of launches that wait for other GPUs, and need few processors of this one."""
-    return {index for index, launch in enumerate(program.launches) if launch.op.data == COLLECTIVE}
+    return {index for index, launch in enumerate(program.launches) if launch.op.data in COLLECTIVES}
 
 
 def _microseconds(work: Work, chip: Chip, moved: float) -> float:

@@ -39,7 +39,7 @@
 // UPDATE:      %w.next = optim.sgd %w, %dw.mean
 // UPDATE-NOT:  optim.sgd
 // UPDATE:      %voted = nn.check_ranks
-// UPDATE:      func.return %l, %voted, %w.gathered, %v.gathered, %u.gathered
+// UPDATE:      func.return %l, %w.gathered, %v.gathered, %u.gathered, %voted
 func.func @step(
     %w: tensor<9xf32> {aicf.role = "param", aicf.name = "w"}, %v: tensor<2xf32> {aicf.role = "param", aicf.name = "v"},
     %u: tensor<2x2xf32> {aicf.role = "param", aicf.name = "u"}, %x: tensor<f32> {aicf.role = "input", aicf.name = "x"},

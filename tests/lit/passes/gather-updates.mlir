@@ -1,5 +1,5 @@
-// A rank joins its new parameters, filled up to as many numbers as the rank with the most has. The vote comes after the gather, and
-// all parameters are taken from it after the vote.
+// A rank joins its new parameters, filled up to as many numbers as the rank with the most has. The vote goes with the last
+// gather, and all parameters are taken after it.
 // RUN: aicf-opt %s --gather-updates=ranks=2 --split-input-file --verify-diagnostics | filecheck %s
 
 // CHECK-LABEL: func.func @step
@@ -11,9 +11,8 @@
 // CHECK-NEXT:    %part.of_ranks = nn.all_gather %part {group = "dp", ranks = 2} : (tensor<4xf32>) -> tensor<2x4xf32>
 // A type of which this rank has nothing is filled.
 // CHECK-NEXT:    %part_1 = nn.constant {value = 0.0} : tensor<5xf16>
-// CHECK-NEXT:    %part.of_ranks_1 = nn.all_gather %part_1, %part.of_ranks
-// CHECK:         %status.of_ranks = nn.all_gather %failed, %part.of_ranks_1
-// CHECK-NEXT:    : (tensor<3xi64>, tensor<2x5xf16>)
+// CHECK-NEXT:    %part.of_ranks_1, %status.of_ranks = nn.all_gather_status %part_1, %failed, %part.of_ranks
+// CHECK-NEXT:    : (tensor<5xf16>, tensor<3xi64>, tensor<2x4xf32>)
 // CHECK-NEXT:    %voted = nn.check_ranks
 // CHECK:         nn.split {{.*}} {dim = 0, sizes = array<i64: 2, 2>}
 // CHECK-NEXT:    %w.gathered = nn.reshape
@@ -21,7 +20,7 @@
 // CHECK-NEXT:    %v.gathered = nn.reshape
 // CHECK-NEXT:    %u.gathered = nn.reshape
 // CHECK:         %h.gathered = nn.reshape
-// CHECK-NEXT:    func.return %voted, %w.gathered, %v.gathered, %u.gathered, %h.gathered
+// CHECK-NEXT:    func.return %w.gathered, %v.gathered, %u.gathered, %h.gathered, %voted
 func.func @step(
     %w: tensor<2x1xf32> {aicf.role = "param", aicf.name = "w"}, %v: tensor<3xf32> {aicf.role = "param", aicf.name = "v"},
     %u: tensor<f32> {aicf.role = "param", aicf.name = "u"}, %h: tensor<5xf16> {aicf.role = "param", aicf.name = "h"})

@@ -13,10 +13,10 @@
 // CHECK:         nn.all_gather %v, %h.of_ranks {group = "dp", ranks = 2}
 // CHECK-NOT:     nn.sum_of_ranks
 
-// The running value "m" is made of gathered values alone, so it is not gathered again: 2 sums, 2 gradients of sums, 1 bucket
-// of gradients and the vote.
+// The running value "m" is made of gathered values alone, so it is not gathered again: 2 sums, 2 gradients of sums, and 1
+// bucket of gradients with the vote.
 // GRAD-LABEL: func.func @step
-// GRAD-COUNT-6: = nn.all_gather
+// GRAD-COUNT-5: = nn.all_gather
 // GRAD-NOT:     = nn.all_gather
 func.func @step(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},

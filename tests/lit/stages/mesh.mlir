@@ -1,4 +1,4 @@
-// A step of two processes: gradients are written into a bucket, the mean is made here, and the vote is the last collective.
+// A step of two processes: gradients are written into a bucket, the mean is made here, and the status goes with them.
 // RUN: aicf-opt --stage plan --mesh dp=2 %S/../../../examples/train_step.mlir | filecheck %s
 // RUN: aicf-opt --stage plan --target sm_90 --mesh dp=2 %S/../../../examples/train_step.mlir | filecheck %s --check-prefix=GPU
 // RUN: aicf-opt --stage plan --mesh dp=2 --zero 1 --rank 1 %S/../../../examples/train_step.mlir | filecheck %s --check-prefix=ZERO
@@ -11,16 +11,15 @@
 
 // CHECK:      plan.slot @bucket in @temp[{{[0-9]+}}] : memref<3610xf32>
 // CHECK:      plan.launch @{{.*}} -> out(@dw{{.*}})
-// CHECK:      plan.launch @{{.*}} all_gather x(@bucket) -> y(@bucket.of_ranks) {group = "dp", ranks = 2}
-// CHECK:      plan.launch @{{.*}} all_gather x(@failed) after(@bucket.of_ranks) -> y(@status.of_ranks)
-// CHECK:      check_ranks status(@failed) of_ranks(@status.of_ranks) -> status(@failed)
+// CHECK:      plan.launch @{{.*}} all_gather_status x(@bucket) status(@failed) -> y(@bucket.of_ranks)
+// CHECK-NEXT: statuses(@status.of_ranks) {group = "dp", ranks = 2}
+// CHECK-NEXT: check_ranks status(@failed) of_ranks(@status.of_ranks) -> status(@failed)
 // CHECK-NOT:  all_gather
 // CHECK-NOT:  copy
 // CHECK:      predicate not @failed
 
-// GPU:      plan.launch @{{.*}} "all_gather_cuda" all_gather x(@bucket) -> y(@bucket.of_ranks) {group = "dp", ranks = 2}
-// GPU:      plan.launch @{{.*}} "all_gather_cuda" all_gather x(@failed) after(@bucket.of_ranks) -> y(@status.of_ranks)
-// GPU-NEXT: {{.*}}
+// GPU:      plan.launch @{{.*}} "all_gather_status_cuda" all_gather_status x(@bucket) status(@failed) -> y(@bucket.of_ranks)
+// GPU-NEXT: statuses(@status.of_ranks) {group = "dp", ranks = 2}
 // GPU-NEXT: plan.launch @{{.*}} "check_ranks_cuda" check_ranks status(@failed) of_ranks(@status.of_ranks) -> status(@failed)
 // COUNT: expected a name and a number of processes such as dp=2, got 'dp=0'
 
@@ -28,9 +27,8 @@
 // ZERO:     all_gather x(@bucket) -> y(@bucket.of_ranks)
 // ZERO-NOT: predicate not @failed
 // ZERO-NOT: next) -> y(@part
-// ZERO:     after(@bucket.of_ranks) -> y(@{{.*}}.of_ranks)
-// ZERO-NOT: predicate not @failed
-// ZERO:     all_gather x(@failed) after({{.*}}) -> y(@status.of_ranks)
+// ZERO:     all_gather_status x(@part{{.*}}) status(@failed) after(@bucket.of_ranks) ->
+// ZERO-NEXT: y(@part.of_ranks) statuses(@status.of_ranks)
 // ZERO:     check_ranks status(@failed) of_ranks(@status.of_ranks) -> status(@failed)
 // New parameters are read from the gathered memory, so nothing holds them twice. The optimizer writes where the gather reads.
 // ZERO:     copy{{.*}} x(@view{{.*}}) -> y(@{{.*}}) predicate not @failed
@@ -40,9 +38,8 @@
 // OWN:      all_gather x(@reshape) -> y(@reshape.of_ranks)
 // OWN:      all_gather x(@bucket) after(@reshape.of_ranks) -> y(@bucket.of_ranks)
 // OWN-NOT:  predicate not @failed
-// OWN:      after(@bucket.of_ranks) -> y(@part.of_ranks)
-// OWN-NOT:  predicate not @failed
-// OWN:      all_gather x(@failed) after(@part.of_ranks) -> y(@status.of_ranks)
+// OWN:      all_gather_status x(@part{{.*}}) status(@failed) after(@bucket.of_ranks) ->
+// OWN-NEXT: y(@part.of_ranks) statuses(@status.of_ranks)
 // OWN:      check_ranks status(@failed) of_ranks(@status.of_ranks) -> status(@failed)
 // OWN:      copy{{.*}} x(@view{{.*}}) -> y(@{{.*}}) predicate not @failed
 // ALONE: --zero is for --mesh: it divides what several processes keep

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_faults import EXCHANGES, MANY, NEVER, STAGES
+from rank_faults import EXCHANGES, MANY, MOMENTS, NEVER, STAGES
 from ranks import Ended, run_ranks_of
 from test_data_parallel import NOTHING, SKIPPED, found_by
 
 RANKS = 3
 LIMIT_S = 30
 """No rank waits longer for the others."""
+STATUS_BYTES = 24
 
 TOLD: dict[str, dict[int | None, str]] = {
     "label": {None: "OutOfRangeError: step: rank 1: "},
@@ -114,6 +115,17 @@ def test_a_rank_that_is_killed_before_an_exchange_ends_the_others_after_whole_st
     tmp_path: Path, zero: int, number: int
 ) -> None:
     check_survivors(run_ranks_of(f"killed_at_{zero}_{number}", RANKS, tmp_path))
+
+
+@pytest.mark.parametrize("zero", STAGES)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_rank_that_is_killed_around_the_vote_ends_the_others_after_whole_steps(
+    tmp_path: Path, moment: str, zero: int
+) -> None:
+    """What the status goes with counts only once both have come, also where the host exchanges them one after the other."""
+    for found in check_survivors(run_ranks_of(f"killed_{moment}_{zero}", RANKS, tmp_path)):
+        assert found["steps"] == [MOMENTS[moment]], found
+        assert (found["sizes"][-1] == STATUS_BYTES) == (moment == "between"), found
 
 
 @pytest.mark.parametrize("zero", STAGES)

@@ -16,17 +16,22 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from rank_programs import Batch, adam, batch, digest, loss_of, model, plain, told_by
+from torch import nn
 
 from aicf_mlir import compile_train_step
-from aicf_mlir.runtime.process_ranks import ProcessRanks
+from aicf_mlir.runtime.process_ranks import WORD, ProcessRanks
 
 STAGES = (0, 1, 2)
 """The stages of ZeRO."""
 MANY = 100
 """How often a campaign has each fault."""
-EXCHANGES = {0: 24, 1: 33, 2: 45}
+EXCHANGES = {0: 18, 1: 27, 2: 39}
 """How many exchanges `killed_at` has, by the stage; a rank is killed before each of them, in a run of its own."""
 NEVER = 1000
+MOMENTS = {"before": 1, "between": 1, "after": 2}
+"""When a rank is killed around the exchange that carries the status of its second step; how many steps the others have then
+made.
+"""
 
 
 def compiled(
@@ -220,15 +225,59 @@ def killed_at(rank: int, count: int, number: int, zero: int = 0) -> dict[str, An
     return {"at": at, **ended(step, ours, optimizer, count, numbers, told)}
 
 
+def wide() -> nn.Module:
+    """With so many gradients that the host exchanges the status after them, within one launch."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 4096), nn.GELU(), nn.Linear(4096, 5))
+
+
+def killed_around(rank: int, count: int, moment: str, zero: int = 0) -> dict[str, Any]:
+    """One rank ends around the last exchange of a step: before it, after it, or when all but the status has been exchanged."""
+    made = wide if moment == "between" else plain
+    ours = made()
+    optimizer = adam(ours)
+    step = compiled(ours, rank, zero, optimizer=optimizer)
+    seen, last, exchange = list[int](), [0], ProcessRanks.exchange
+
+    def watched(self: ProcessRanks, given: Any, into: Any) -> None:
+        if given.size != WORD:  # what a call says before it has begun
+            seen.append(given.size)
+        is_last = len(seen) == last[0] and given.size != WORD
+        if is_last and moment != "after":
+            os.kill(os.getpid(), signal.SIGKILL)
+        exchange(self, given, into)
+        if is_last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    patched = patch.object(ProcessRanks, "exchange", watched)
+    patched.start()
+    step.train_step(batch(0, rank))
+    sizes = list(seen)
+    seen.clear()
+    last[0] = len(sizes)
+    if rank != 1:
+        patched.stop()
+    told = told_by(lambda: step.train_step(batch(1, rank)))
+    if told == "nothing":
+        told = told_by(lambda: step.train_step(batch(2, rank)))
+    return {"sizes": sizes, **ended(step, ours, optimizer, count, [0, 1, 2], told, made)}
+
+
 def ended(
-    step: Any, ours: Any, optimizer: torch.optim.Optimizer, count: int, numbers: list[int], told: str
+    step: Any,
+    ours: Any,
+    optimizer: torch.optim.Optimizer,
+    count: int,
+    numbers: list[int],
+    told: str,
+    made: Callable[[], nn.Module] = plain,
 ) -> dict[str, Any]:
     """What a rank has when another one is lost: the bits of so many whole steps, with the batches of these numbers."""
     begun = time.monotonic()
     afterwards = told_by(lambda: step.train_step(batch(0, 0)))
     waited = time.monotonic() - begun
     steps = sorted({int(entries["step"]) for entries in optimizer.state.values()})
-    alone = plain()
+    alone = made()
     whole = compile_train_step(alone, adam(alone), loss_fn=loss_of, example=batch(0, 0), accumulate=count)
     for number in numbers[: steps[0] if steps else 0]:
         whole.train_step([batch(number, each) for each in range(count)])
@@ -249,6 +298,11 @@ PROGRAMS: dict[str, Callable[[int, int], dict[str, Any]]] = {
         for times in (1, MANY)
     },
     **{f"killed_{zero}": partial(killed, zero=zero) for zero in STAGES},
+    **{
+        f"killed_{moment}_{zero}": partial(killed_around, moment=moment, zero=zero)
+        for moment in MOMENTS
+        for zero in STAGES
+    },
     **{
         f"killed_at_{zero}_{number}": partial(killed_at, number=number, zero=zero)
         for zero, exchanges in EXCHANGES.items()

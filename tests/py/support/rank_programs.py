@@ -149,6 +149,21 @@ def of_other_sizes(rank: int, count: int) -> dict[str, Any]:
     return {"told": told, "digest": digest(ours)}
 
 
+def not_finite(rank: int, count: int) -> dict[str, Any]:
+    """A gradient that is NaN where the loss of each rank is finite, then a loss that is NaN on one rank; then all go on."""
+    ours = nn.Linear(8, 1, bias=False)
+    nn.init.ones_(ours.weight)
+    options: dict[str, Any] = {"loss_fn": lambda module, given: module(given[0]).sum().abs().sqrt()}
+    given = {"zeros": torch.zeros(16, 8), "nan": torch.full((16, 8), torch.nan), "ones": torch.ones(16, 8)}
+    options |= {"example": (given["ones"],), "mesh": dist.group.WORLD, "check_finite": True}
+    step = compile_train_step(ours, adam(ours), **options)
+    bits, found = digest(ours), dict[str, Any]()
+    for name, each in given.items():
+        told = told_by(partial(step.train_step, (each if rank == 1 else given["ones"],)))
+        found[name] = [told, digest(ours) == bits]
+    return {**found, "digest": digest(ours)}
+
+
 def two_alike(rank: int, count: int) -> dict[str, Any]:
     """Two models with one plan; one rank takes the second where the others take the first."""
     models = [plain(), plain()]

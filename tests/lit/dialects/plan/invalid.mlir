@@ -687,6 +687,56 @@ plan.program @p target "cpu" {
 
 // -----
 
+// A vote on another status than the one that the ranks have told.
+plan.program @p target "cpu" {
+  plan.slot @s : memref<3xi64> status "failed"
+  plan.slot @other : memref<3xi64> input "other"
+  plan.slot @x : memref<2xf32> param "x"
+  plan.slot @y : memref<2x2xf32> output "y"
+  plan.slot @all : memref<2x3xi64> output "all"
+  plan.launch @k0 "all_gather_status_cpu" all_gather_status x(@x) status(@other) -> y(@y) statuses(@all) {group = "dp", ranks = 2}
+  // expected-error@below {{@k1 reads @s, which @k0 does not gather: no other rank would hear of it}}
+  plan.launch @k1 "check_ranks_cpu" check_ranks status(@s) of_ranks(@all) -> status(@s) {code = 1} after @k0
+  plan.launch @k2 "relu_cpu" relu x(@x) -> y(@x) predicate not @s after @k0, @k1
+}
+
+// -----
+
+// A check that the vote of the ranks does not tell of, of what a launch makes of the batch; one of gathered values is no error.
+plan.program @p target "cpu" {
+  plan.slot @s : memref<3xi64> status "failed"
+  plan.slot @i : memref<2xf32> input "i"
+  plan.slot @h : memref<2xf32> output "h"
+  plan.slot @v : memref<3xi64> temp
+  plan.slot @w : memref<3xi64> temp
+  plan.slot @x : memref<2xf32> param "x"
+  plan.slot @y : memref<2x2xf32> output "y"
+  plan.slot @all : memref<2x3xi64> output "all"
+  plan.launch @k0 "relu_cpu" relu x(@i) -> y(@h)
+  plan.launch @k1 "all_gather_status_cpu" all_gather_status x(@h) status(@s) -> y(@y) statuses(@all) {group = "dp", ranks = 2} after @k0
+  plan.launch @k2 "check_ranks_cpu" check_ranks status(@s) of_ranks(@all) -> status(@v) {code = 4} after @k1
+  plan.launch @k3 "check_finite_cpu" check_finite status(@v) x(@y, @x) -> status(@w) {code = 1} after @k2
+  // expected-error@below {{@k4 checks @h, which each rank has for itself, after @k1, the last collective: no other rank would hear of it}}
+  plan.launch @k4 "check_finite_cpu" check_finite status(@w) x(@h) -> status(@s) {code = 3} after @k3
+  plan.launch @k5 "relu_cpu" relu x(@x) -> y(@x) predicate not @s after @k1, @k3, @k4
+}
+
+// -----
+
+// An update that does not wait for the vote.
+plan.program @p target "cpu" {
+  plan.slot @s : memref<3xi64> status "failed"
+  plan.slot @x : memref<2xf32> param "x"
+  plan.slot @y : memref<2x2xf32> output "y"
+  plan.slot @all : memref<2x3xi64> output "all"
+  plan.launch @k0 "all_gather_status_cpu" all_gather_status x(@x) status(@s) -> y(@y) statuses(@all) {group = "dp", ranks = 2}
+  // expected-error@below {{@k1 comes before @k2, which computes @s}}
+  plan.launch @k1 "relu_cpu" relu x(@x) -> y(@x) predicate not @s after @k0
+  plan.launch @k2 "check_ranks_cpu" check_ranks status(@s) of_ranks(@all) -> status(@s) {code = 1} after @k1
+}
+
+// -----
+
 // A kernel that takes dense tensors only.
 plan.program @p target "cpu" {
   plan.slot @x : memref<4x6xf32> input "x"

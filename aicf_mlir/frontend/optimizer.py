@@ -53,6 +53,19 @@ def describe(
     return ArrayAttr(groups)
 
 
+def divided(optimizer: torch.optim.Optimizer) -> str:
+    """Why a ZeroRedundancyOptimizer is refused, and what to pass instead; empty for any other optimizer."""
+    if all(kind.__name__ != "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
+        return ""
+    inner = getattr(optimizer, "optim", None)
+    wanted = "one of the class that it wraps" if inner is None else f"optimizer={type(inner).__name__}(…)"
+    return (
+        f"the optimizer is a {type(optimizer).__name__}, which updates the parameters of one process;"
+        f" call compile_train_step with {wanted} of all parameters, mesh= and zero=1, which divides the state among"
+        " processes too"
+    )
+
+
 def rule_of(optimizer: torch.optim.Optimizer) -> tuple[TorchClass, type[UpdateRule]] | None:
     """Return the most derived class that a rule describes, and the rule; None for an optimizer with a step of its own.
 

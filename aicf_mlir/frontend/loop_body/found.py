@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from aicf_mlir.frontend.behind import Behind
 from aicf_mlir.frontend.loop_body.scalers import tensors_of
 from aicf_mlir.frontend.model import free_name
+from aicf_mlir.frontend.optimizer import divided
 from aicf_mlir.frontend.source import of_function, trace_error
 
 
@@ -44,6 +45,9 @@ def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) 
     walk = Behind(function, "body")
     where = of_function(function)
     optimizers = {name: o for name, o in walk.drivers.items() if isinstance(o, torch.optim.Optimizer)}
+    for name, optimizer in optimizers.items():
+        if why := divided(optimizer):
+            raise trace_error(f"{name}: {why}", where)
     wrappers: list[torch.optim.Optimizer] = []
     for name, wrapper in list(optimizers.items()):
         if inner := wrapped_by(wrapper):

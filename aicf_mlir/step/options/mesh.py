@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i64
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.model import ddp_of
+from aicf_mlir.frontend.optimizer import divided
 from aicf_mlir.ir.signature import OF_RANK, ArgumentIndex, argument_labels, result_labels, steps
 from aicf_mlir.passes.vote_ranks import passes_of_ranks
 from aicf_mlir.runtime.process_ranks import GROUP, ProcessRanks
@@ -55,11 +56,9 @@ class DataParallel(Effect):
 
     def check(self, request: Request) -> None:
         """Raise BindError for an optimizer that is divided already, and for a plan of a file where each rank has its own."""
-        if any(type(each).__name__ == "ZeroRedundancyOptimizer" for each in request.optimizers):
-            raise BindError(
-                "the optimizer is a ZeroRedundancyOptimizer, which updates the parameters of one process; pass one of the class"
-                " that it wraps with all parameters, and zero=1"
-            )
+        for optimizer in request.optimizers:
+            if why := divided(optimizer):
+                raise BindError(why)
         if self.zero and request.given["plan"] is not None:
             raise BindError(
                 f"plan: with zero={self.zero} each rank has a plan of its own; leave one of them out"

@@ -25,7 +25,14 @@ def test_what_a_step_does_not_follow_is_refused_by_name(tmp_path: Path) -> None:
         for name in ("sharded", "sharded without mesh", "sharded in part"):
             assert found[name].startswith(sharded), found
             assert "zero=2" in found[name]
-        assert "the optimizer is a ZeroRedundancyOptimizer, which updates" in found["divided"]
+        for name in ("divided", "divided without mesh", "divided in a body"):
+            assert (
+                "the optimizer is a ZeroRedundancyOptimizer, which updates the parameters of one"
+                in found[name]
+            )
+            assert "optimizer=AdamW(…) of all parameters, mesh= and zero=1" in found[name]
+        assert "the optimizer is a Derived, which updates" in found["divided by a subclass"]
+        assert "optimizer=SGD(…) of all parameters, mesh= and zero=1" in found["divided by a subclass"]
         assert found["no_sync"] == (
             "StateError: step: inside of no_sync(), which a step does not follow; use accumulate="
         )

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from aicf_mlir import compile_train_step
+from aicf_mlir import compile_step, compile_train_step
 
 
 class Unused(nn.Module):
@@ -78,7 +78,20 @@ def refused_wrappers(rank: int, count: int) -> dict[str, str]:
     in_part = plain()
     fully_shard(in_part[0], mesh=dist.device_mesh.init_device_mesh("cpu", (count,)))
     divided = plain()
+
+    class Derived(ZeroRedundancyOptimizer):
+        pass
+
     zero = ZeroRedundancyOptimizer(divided.parameters(), torch.optim.AdamW, lr=1e-2)
+    derived = Derived(divided.parameters(), torch.optim.SGD, lr=1e-2)
+
+    def body(given: Batch) -> torch.Tensor:
+        zero.zero_grad()
+        loss = loss_of(divided, given)
+        loss.backward()
+        zero.step()
+        return loss
+
     world = dist.group.WORLD
     found = {
         "hook": told_by(lambda: compiled(hooked, rank)),
@@ -87,6 +100,9 @@ def refused_wrappers(rank: int, count: int) -> dict[str, str]:
         "sharded without mesh": told_by(lambda: compiled(sharded, rank)),
         "sharded in part": told_by(lambda: compiled(in_part, rank, mesh=world)),
         "divided": told_by(lambda: compiled(divided, rank, zero, mesh=world)),
+        "divided without mesh": told_by(lambda: compiled(divided, rank, zero)),
+        "divided by a subclass": told_by(lambda: compiled(divided, rank, derived, mesh=world, zero=1)),
+        "divided in a body": told_by(lambda: compile_step(body, example=batch(0, rank))),
     }
     ours = wrapped()
     step = compiled(ours, rank)

@@ -30,6 +30,24 @@ __global__ void move_kernel(T* y, const T* x, int64_t n, const __grid_constant__
   }
 }
 
+// A move whose elements are apart in x and neighbours in y: `each` of these are written at once, and their
+// reads are under way together. `shape` is that of the groups.
+template <class T, int kEach, class Integer>
+__global__ void move_groups_kernel(T* y, const T* x, int64_t n, const __grid_constant__ StridedShape<2> shape,
+                                   int64_t x_step, const int64_t* predicate) {
+  dependency_wait();
+  if (skipped(predicate)) return;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
+    int64_t at[2];
+    offsets(shape, static_cast<Integer>(i), at);
+    Vec<T, kEach> group;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) group.at[k] = x[at[1] + k * x_step];
+    *reinterpret_cast<Vec<T, kEach>*>(y + at[0]) = group;
+  }
+}
+
 // A stack of planes, each rows x columns: y's neighbours are along the columns, x's along the rows.
 struct Planes {
   StridedShape<2> stack;  // of a plane: its offset in y, its offset in x
@@ -84,6 +102,28 @@ bool is_wide(const Move& m) {
   return std::min(m.shape.shape[m.shape.rank - 2], m.shape.shape[m.shape.rank - 1]) > kTile / 2;
 }
 
+// Whether y has room for groups of so many elements: along its rows, and where each of them begins.
+bool has_groups(const Move& m, int64_t each, size_t bytes) {
+  const int last = m.shape.rank - 1;
+  if (last < 0 || m.y_stride(last) != 1) return false;
+  uint64_t common = static_cast<uint64_t>(m.shape.shape[last]) * bytes | reinterpret_cast<uint64_t>(m.y);
+  for (int d = 0; d < last; ++d) common |= static_cast<uint64_t>(m.y_stride(d)) * bytes;
+  return common % (static_cast<uint64_t>(each) * bytes) == 0;
+}
+
+template <class T, int kEach>
+Status move_groups(const Move& m, const LaunchContext& ctx) {
+  StridedShape<2> groups = m.shape;
+  const int last = m.shape.rank - 1;
+  groups.shape[last] /= kEach;
+  for (int64_t (&strides)[kMaxRank] : groups.strides) strides[last] *= kEach;
+  const int64_t n = m.count / kEach;
+  auto* kernel =
+      counts_in_32_bits(n) ? move_groups_kernel<T, kEach, uint32_t> : move_groups_kernel<T, kEach, uint64_t>;
+  return launch(ctx, grid_stride_blocks(n, kThreads), kThreads, 0, kernel, static_cast<T*>(m.y),
+                static_cast<const T*>(m.x), n, groups, m.x_stride(last), ctx.predicate);
+}
+
 // Elements of T; what the shape counts and strides are in elements of T too.
 template <class T>
 Status move_as(const Move& m, const LaunchContext& ctx) {
@@ -99,6 +139,9 @@ Status move_as(const Move& m, const LaunchContext& ctx) {
     if (const Boxes b = boxes_of(m); std::max(b.count, b.reach) <= INT32_MAX)
       return launch(ctx, std::min(grid_stride_blocks(b.count, 1), kBoxBlocks), kBoxThreads, 0,
                     boxes_kernel<T>, y, x, b, ctx.predicate);
+  constexpr int kEach = std::min<int>(4, 16 / sizeof(T));
+  if constexpr (kEach > 1)
+    if (has_groups(m, kEach, sizeof(T))) return move_groups<T, kEach>(m, ctx);
   auto* kernel = counts_in_32_bits(m.count) ? move_kernel<T, uint32_t> : move_kernel<T, uint64_t>;
   return launch(ctx, grid_stride_blocks(m.count, kThreads), kThreads, 0, kernel, y, x, m.count, m.shape,
                 ctx.predicate);

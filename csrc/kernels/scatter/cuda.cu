@@ -1,11 +1,13 @@
 // scatter_add and scatter_rows of few sources on CUDA, of one matrix or of many in one launch. A block has
 // some rows of one matrix: it reads the whole index, which lies in the cache, lists the sources of its rows
 // in their order, copies the rows of x, and then the warp of the first source of a row reduces all of that
-// row's sources. Nobody else writes the row, so no atomics are needed. sorted.cu has those of many sources.
+// row's sources. Nobody else writes the row, so no atomics are needed. A large x is copied by a launch
+// before: blocks that wait for their index would keep the memory idle. sorted.cu has those of many sources.
 #include <algorithm>
 
 #include "kernels/common/launch.cuh"
 #include "kernels/common/numeric.cuh"
+#include "kernels/copy/launch.h"
 #include "kernels/scatter/reductions.h"
 
 namespace aicf {
@@ -210,19 +212,27 @@ __global__ void __launch_bounds__(kThreads) scatter_kernel(const __grid_constant
   }
 }
 
+constexpr int64_t kLargeCopy = 4 << 20;  // bytes of x that are worth a launch
+
 // Rows of a block: enough blocks for a large chip, else as many bytes to write as make reading the index
-// small.
-int64_t rows_per_block(int64_t all_rows, int64_t columns, size_t bytes) {
+// small, or any number where none are copied.
+int64_t rows_per_block(int64_t all_rows, int64_t columns, size_t bytes, bool copies) {
   constexpr int64_t kBlocks = 2 * 132, kBytes = 64 << 10, kMostRows = 1024;
-  const int64_t large = kBytes / std::max<int64_t>(1, columns * static_cast<int64_t>(bytes));
+  const int64_t row = std::max<int64_t>(1, columns * static_cast<int64_t>(bytes));
+  const int64_t large = copies ? kBytes / row : kMostRows;
   return std::max<int64_t>(1,
                            std::min({ceil_div(all_rows, kBlocks), std::max<int64_t>(large, 8), kMostRows}));
 }
 
 template <class T, class Reduction, int kMost>
-Status scatter(const std::vector<Scatter>& scatters, const LaunchContext& ctx) {
+Status scatter(std::vector<Scatter> scatters, const LaunchContext& ctx) {
   int64_t all_rows = 0;
-  for (const Scatter& s : scatters) all_rows += s.rows;
+  for (Scatter& s : scatters) {
+    all_rows += s.rows;
+    if (s.rows * s.columns * static_cast<int64_t>(sizeof(T)) < kLargeCopy) continue;
+    AICF_TRY(copied(s, ctx));
+    s.x = s.y;
+  }
   for (size_t first = 0; first < scatters.size(); first += kMost) {
     Matrices<kMost> matrices;
     matrices.count = 0;
@@ -230,7 +240,7 @@ Status scatter(const std::vector<Scatter>& scatters, const LaunchContext& ctx) {
     for (size_t i = first; i < std::min(scatters.size(), first + kMost); ++i) {
       const Scatter& s = scatters[i];
       if (s.rows * s.columns == 0) continue;
-      const int64_t rows = rows_per_block(all_rows, s.columns, sizeof(T));
+      const int64_t rows = rows_per_block(all_rows, s.columns, sizeof(T), s.x != s.y);
       matrices.at[matrices.count++] = {s.x,       s.y,       s.index,    s.src,  s.rows,
                                        s.columns, s.sources, s.src_step, blocks, rows};
       blocks += ceil_div(s.rows, rows);
@@ -243,6 +253,13 @@ Status scatter(const std::vector<Scatter>& scatters, const LaunchContext& ctx) {
 }
 
 }  // namespace
+
+Status copied(const Scatter& s, const LaunchContext& ctx) {
+  if (s.x == s.y) return Status::ok();
+  Move move{s.dtype, s.dtype, s.x, s.y, s.rows * s.columns, {}};
+  move.shape.append(move.count, {1, 1});
+  return move_cuda(move, ctx);
+}
 
 Status scatter_cuda(const std::vector<Scatter>& scatters, const LaunchContext& ctx) {
   return with_float_type(scatters[0].dtype, [&](auto tag) -> Status {

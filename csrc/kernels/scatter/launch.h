@@ -83,6 +83,7 @@ size_t sort_rows_cpu_workspace(const OpDesc& op);
 size_t sort_rows_cuda_workspace(const OpDesc& op);
 
 Status scatter_cpu(const std::vector<Scatter>& scatters, const LaunchContext& ctx);
+Status copied(const Scatter& s, const LaunchContext& ctx);  // y = x, unless they are the same memory
 Status scatter_cuda(const std::vector<Scatter>& scatters, const LaunchContext& ctx);
 Status scatter_sorted(const Scatter& s, const LaunchContext& ctx);
 Status scatter_last_cpu(const Scatter& s, const LaunchContext& ctx);

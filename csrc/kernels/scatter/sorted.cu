@@ -4,7 +4,6 @@
 // their order, in one more launch. No atomics, the same bits each time.
 #include "kernels/common/launch.cuh"
 #include "kernels/common/numeric.cuh"
-#include "kernels/copy/launch.h"
 #include "kernels/scatter/reductions.h"
 #include "kernels/scatter/sorted.h"
 #include "kernels/sort/radix.cuh"
@@ -178,14 +177,6 @@ __global__ void __launch_bounds__(kThreads)
     }
     y[row * s.columns + column] = narrow<T>(sum);
   }
-}
-
-// y = x, unless they are the same memory.
-Status copied(const Scatter& s, const LaunchContext& ctx) {
-  if (s.x == s.y) return Status::ok();
-  Move move{s.dtype, s.dtype, s.x, s.y, s.rows * s.columns, {}};
-  move.shape.append(move.count, {1, 1});
-  return move_cuda(move, ctx);
 }
 
 Status sort(const SortRows& s, void* workspace, const LaunchContext& ctx) {

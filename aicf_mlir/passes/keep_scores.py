@@ -7,16 +7,18 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.attention import AttentionBase, AttentionGradBase
-from aicf_mlir.dialects.nn.composed_attention import Composed
+from aicf_mlir.dialects.nn.composed_attention import Composed, Operands
 from aicf_mlir.ir.body import BITS
 from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.dtypes import element_name
@@ -31,6 +33,9 @@ MOST_SCORES = 1 << 22
 """Scores that the CPU keeps for the gradient."""
 ON_GPU = range(1 << 21, (1 << 25) + 1)
 """Scores of f32 or f64 that a GPU keeps; with fewer the launches take longer, and more are too much memory."""
+
+BAND, HEADS = 512, 8
+"""Queries of a band, of causal attention that has two or more; and heads of all sequences from which on bands are faster."""
 
 SKIPPED, ROWS, NARROW_HEAD = 512, 64 * 2, 64
 """The causal keys, rows of all heads for each multiprocessor, and elements of a row from and up to which the kernel is faster,
@@ -98,13 +103,39 @@ def compose(attention: AttentionBase, gradients: list[AttentionGradBase]) -> Non
     builder = Builder(InsertPoint.before(attention))
     composed = Composed(builder, attention.attended)
     with located(builder, attention):
-        out = composed.out()
+        out = composed.out() if gradients else in_bands(builder, attention.attended)
     for gradient in gradients:
         builder.insertion_point = InsertPoint.before(gradient)
         with located(builder, gradient):
             values = composed.gradients(gradient.dout)
         Rewriter.replace_op(gradient, [], values)
     Rewriter.replace_op(attention, [], [out, None, None])
+
+
+def in_bands(builder: Builder, of: Operands) -> SSAValue:
+    """The result of attention. If it is causal, a band of queries sees no more keys than it needs: of four, 5/8 of the scores."""
+    batch, heads, queries, _ = shape_of(of.query)
+    keys = shape_of(of.key)[2]
+    is_long = min(queries, keys) >= 2 * BAND and batch * heads >= HEADS
+    if not of.causal or of.mask is not None or of.dropped is not None or not is_long:
+        return Composed(builder, of).out()
+    sizes = [BAND] * (queries // BAND)
+    sizes[-1] += queries % BAND
+    made: list[SSAValue] = []
+    for query, end in zip(
+        builder.insert(nn.SplitOp(of.query, 2, sizes)).results, accumulate(sizes), strict=True
+    ):
+        seen = min(end, keys)
+        key, value = (first(builder, each, seen) for each in (of.key, of.value))
+        band = replace(of, query=query, key=key, value=value, before=end - shape_of(query)[2])
+        made.append(Composed(builder, band).out())
+    return builder.insert(nn.ConcatOp(made, 2)).result
+
+
+def first(builder: Builder, keys: SSAValue, count: int) -> SSAValue:
+    """The first of the keys."""
+    rest = shape_of(keys)[2] - count
+    return builder.insert(nn.SplitOp(keys, 2, (count, rest))).results[0] if rest else keys
 
 
 @contextmanager

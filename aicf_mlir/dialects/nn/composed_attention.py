@@ -47,6 +47,8 @@ class Operands:
     causal: bool
     scale: float
     dropped: Dropped | None = None
+    before: int = 0
+    """Keys that the first query sees besides its own, if it is causal: the query is not the first of all."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Composed:
         """[B, H, Tq, Tk]: the softmax of the scores, before dropout; 0 throughout a row that sees nothing."""
         of, scores = self.of, self.heads(self.product(self.query, self.widened(self.of.key), trans_b=True))
         if of.causal:
-            scores = self.inserted(BandOp(scores, None, 0, -math.inf))
+            scores = self.inserted(BandOp(scores, None, of.before, -math.inf))
         if of.mask is None:
             return self.inserted(SoftmaxOp(scores))
         mask = of.mask

@@ -38,6 +38,22 @@ func.func @skips(%x: tensor<1x1x128x8xf32>) -> tensor<1x1x128x8xf32> {
 
 // -----
 
+// Where a GPU keeps all scores of a forward pass, a band of causal queries has the keys that it sees.
+// CHECK-LABEL: func.func @bands
+// CHECK-NEXT:    nn.attention %x
+// GPU-LABEL: func.func @bands
+// GPU:         nn.softmax %{{.*}} : tensor<1x8x512x512xf32>
+// GPU:         nn.band %{{.*}} {{.*}}upper = 512
+// GPU:         nn.softmax %{{.*}} : tensor<1x8x512x1024xf32>
+// GPU:         nn.concat
+// LOWER-LABEL: func.func @bands
+func.func @bands(%x: tensor<1x8x1024x128xf32>) -> tensor<1x8x1024x128xf32> {
+  %y, %m, %s = nn.attention %x, %x, %x {causal = true, scale = 0.5} : (tensor<1x8x1024x128xf32>, tensor<1x8x1024x128xf32>, tensor<1x8x1024x128xf32>) -> (tensor<1x8x1024x128xf32>, tensor<1x8x1024xf32>, tensor<1x8x1024xf32>)
+  func.return %y : tensor<1x8x1024x128xf32>
+}
+
+// -----
+
 // Without tensor cores a GPU keeps what fits, unless half of it is skipped and there is no gradient.
 // CHECK-LABEL: func.func @many
 // GPU-LABEL: func.func @many

@@ -22,6 +22,7 @@ from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.convolutions.channels_last import ChannelsLast, permuted, to_last
 from aicf_mlir.passes.convolutions.expansion import Expansion
+from aicf_mlir.passes.convolutions.few_channels import FewChannels
 from aicf_mlir.passes.lower.same import lower_as_it_stands
 from aicf_mlir.passes.target import TargetPass
 
@@ -54,12 +55,15 @@ class ConvolutionsPass(TargetPass):
                 Rewriter.replace_op(inner, [], [expansion.of(inner)])
 
     def widen(self, op: ConvolvingOp) -> None:
-        """Compute `op` in f32 if no fast kernel has its own type, but one has f32, or the other way rounds terms."""
+        """Compute `op` in f32 if no fast kernel has its own type, but one has f32, or the other way rounds terms.
+
+        So it is where a GPU's fast kernel has few channels alone, of which tensor cores of 16 bits make little.
+        """
         types = [TensorType(f32, shape_of(value)) for value in op.operands]
         a, b = Block(arg_types=types).args
         rounds_terms = self.is_cpu and isinstance(op, nn.ConvolutionInputGradOp)
         wide = rounds_terms or self.runs(type(op)(a, b, op.convolved, op.size.get_values()))
-        if self.runs(op) or not wide:
+        if not wide or (self.runs(op) and (self.is_cpu or not FewChannels.are_all(op))):
             return
         emitter = Emitter(InsertPoint.before(op), op.location)
         a, b = (emitter.emit(nn.CastOp(value, f32)) for value in op.operands)

@@ -130,10 +130,9 @@ class ChannelsLast:
 
     def _convolve(self, op: ConvolvingOp) -> None:
         a, b = map(self._other, op.operands)
-        channels = shape_of(a if isinstance(op, nn.ConvolutionWeightGradOp) else b)[-1]
         last = op.convolved._replace(channels_last=True)
-        if FewChannels.wanted(channels, last) and element_name(element_type(a)) in NARROW:
-            made = self._few.convolve(self._insert, op, a, b, last)
+        if FewChannels.wanted(op, a, b) and element_name(element_type(a)) in NARROW:
+            made = self._few.convolve(self._emitter, op, a, b, last)
         else:
             made = self._insert(type(op)(a, b, last, op.size.get_values()))
         self._replace(op, [made])

@@ -1,29 +1,30 @@
 """Images of few channels, of 16 bits, for a library that moves eight channels at once.
 
 A convolution with a stride is one without over images whose channels are all elements of a cell of stride x stride: the first
-layer of a ResNet has 16 channels so, in the place of 3. Channels that are missing are added, and are 0. It is the same sum in
-another order, for the images and for the weights; gradients are put back.
+layer of a ResNet has 16 channels so, in the place of 3. Channels that are missing are added, of the images and of the results,
+and are 0; those of results are cut off again. It is the same sum in another order, for the images and for the weights; gradients
+are put back.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.convolutions import Convolved, ConvolvingOp
+from aicf_mlir.dialects.nn.emitter import Emitter
 from aicf_mlir.ir.tensor_op import shape_of
 
 EVEN = 8
-"""Channels of 16 bits that the library moves at once; it would copy images of fewer to add those that are missing."""
+"""Channels of 16 bits that the library moves at once. It would copy images of fewer to add those that are missing, and writes
+results of fewer one by one."""
 MOST = 1024
 """Channels of a cell."""
 
-Insert = Callable[[ValueOp], SSAValue]
 Ints = tuple[int, ...]
 
 
@@ -36,32 +37,37 @@ class Form(NamedTuple):
     cell: Ints
     channels: int
     """With those that are added."""
+    first: int
+    """Images, or filters with those that are added."""
 
-    def of(self, insert: Insert, x: SSAValue) -> SSAValue:
+    @property
+    def counts(self) -> Ints:
+        """The spatial sizes in cells."""
+        return tuple(size // step for size, step in zip(self.whole, self.cell, strict=True))
+
+    def of(self, emitter: Emitter, x: SSAValue) -> SSAValue:
         """The cells of x, their elements as channels."""
-        n, *spatial, _own = shape_of(x)
-        rank = len(spatial)
-        x = padded(insert, x, (0, *self.low, 0), (n, *self.whole, self.channels))
+        n, rank = self.first, len(self.cell)
+        x = padded(emitter, x, (0, *self.low, 0), (n, *self.whole, self.channels))
         if max(self.cell) == 1:
             return x
-        counts = [size // step for size, step in zip(self.whole, self.cell, strict=True)]
-        cut = [each for pair in zip(counts, self.cell, strict=True) for each in pair]
-        x = insert(nn.ReshapeOp(x, (n, *cut, self.channels)))
+        cut = [each for pair in zip(self.counts, self.cell, strict=True) for each in pair]
+        x = emitter.emit(nn.ReshapeOp(x, (n, *cut, self.channels)))
         order = (0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2), 2 * rank + 1)
-        x = insert(nn.TransposeOp(x, order))
-        return insert(nn.ReshapeOp(x, (n, *counts, math.prod(self.cell) * self.channels)))
+        x = emitter.emit(nn.TransposeOp(x, order))
+        return emitter.emit(nn.ReshapeOp(x, (n, *self.counts, math.prod(self.cell) * self.channels)))
 
-    def back(self, insert: Insert, x: SSAValue, shape: Ints) -> SSAValue:
+    def back(self, emitter: Emitter, x: SSAValue, shape: Ints) -> SSAValue:
         """What `of` makes these cells of, of this shape."""
-        n, *counts, _ = shape_of(x)
-        rank = len(counts)
+        n, rank = self.first, len(self.cell)
         if max(self.cell) > 1:
-            x = insert(nn.ReshapeOp(x, (n, *counts, *self.cell, self.channels)))
+            x = emitter.emit(nn.ReshapeOp(x, (n, *self.counts, *self.cell, self.channels)))
             pairs = zip(range(1, rank + 1), range(rank + 1, 2 * rank + 1), strict=True)
             order = (0, *(d for pair in pairs for d in pair), 2 * rank + 1)
-            x = insert(nn.TransposeOp(x, order))
-            x = insert(nn.ReshapeOp(x, (n, *self.whole, self.channels)))
-        return padded(insert, x, (0, *(-size for size in self.low), 0), shape)
+            x = emitter.emit(nn.TransposeOp(x, order))
+            x = emitter.emit(nn.ReshapeOp(x, (n, *self.whole, self.channels)))
+        x = padded(emitter, x, (0, *(-size for size in self.low), 0), (n, *shape[1:-1], self.channels))
+        return cut(emitter, cut(emitter, x, 0, shape[0]), rank + 1, shape[-1])
 
 
 class FewChannels:
@@ -71,60 +77,88 @@ class FewChannels:
         self._made: dict[tuple[SSAValue, Form], SSAValue] = {}
 
     @staticmethod
-    def wanted(channels: int, of: Convolved) -> bool:
-        """True if the library would have to add channels."""
-        return channels % EVEN != 0 and of.groups == 1
+    def are_all(op: ConvolvingOp) -> bool:
+        """True if images and results have fewer channels than the library moves at once; `op` has its channels first."""
+        weights = op.convolved.parts(
+            op.result if isinstance(op, nn.ConvolutionWeightGradOp) else op.operands[1]
+        )
+        return op.convolved.groups == 1 and max(weights.first, weights.channels) < EVEN
 
-    def convolve(self, insert: Insert, op: ConvolvingOp, a: SSAValue, b: SSAValue, of: Convolved) -> SSAValue:
+    @staticmethod
+    def wanted(op: ConvolvingOp, a: SSAValue, b: SSAValue) -> bool:
+        """True if images or results have channels that the library cannot move at once; a and b have theirs last."""
+        weights = isinstance(op, nn.ConvolutionWeightGradOp)
+        filters, channels = (
+            (shape_of(b)[-1], shape_of(a)[-1]) if weights else shape_of(b)[:: len(shape_of(b)) - 1]
+        )
+        return op.convolved.groups == 1 and (channels % EVEN != 0 or filters % EVEN != 0)
+
+    def convolve(
+        self, emitter: Emitter, op: ConvolvingOp, a: SSAValue, b: SSAValue, of: Convolved
+    ) -> SSAValue:
         """The result of `op` on a and b, whose channels are last."""
         size = op.size.get_values()
         match op:
             case nn.ConvolutionOp():
-                x, w = shape_of(a), shape_of(b)
-                images, weights, inner = forms(x, w, size, of)
-                made = nn.ConvolutionOp(
-                    self._cells(insert, a, images), self._cells(insert, b, weights), inner, size
-                )
-                return insert(made)
+                form = forms(shape_of(a), shape_of(b), size, of)
+                images, weights = self._cells(emitter, a, form.images), self._cells(emitter, b, form.weights)
+                made = emitter.emit(nn.ConvolutionOp(images, weights, form.inner, size))
+                return form.results.back(emitter, made, (shape_of(a)[0], *size, shape_of(b)[0]))
             case nn.ConvolutionInputGradOp():
-                dy, w = shape_of(a), shape_of(b)
-                x = (dy[0], *size, w[-1])
-                images, weights, inner = forms(x, w, dy[1:-1], of)
-                cells = self._cells(insert, b, weights)
-                counts = [whole // step for whole, step in zip(images.whole, images.cell, strict=True)]
-                return images.back(insert, insert(nn.ConvolutionInputGradOp(a, cells, inner, counts)), x)
+                x = (shape_of(a)[0], *size, shape_of(b)[-1])
+                form = forms(x, shape_of(b), shape_of(a)[1:-1], of)
+                dy, weights = self._cells(emitter, a, form.results), self._cells(emitter, b, form.weights)
+                made = emitter.emit(nn.ConvolutionInputGradOp(dy, weights, form.inner, form.images.counts))
+                return form.images.back(emitter, made, x)
             case _:
-                x, dy = shape_of(a), shape_of(b)
-                w = (dy[-1], *size, x[-1])
-                images, weights, inner = forms(x, w, dy[1:-1], of)
-                cells = self._cells(insert, a, images)
-                counts = [whole // step for whole, step in zip(weights.whole, weights.cell, strict=True)]
-                return weights.back(insert, insert(nn.ConvolutionWeightGradOp(cells, b, inner, counts)), w)
+                w = (shape_of(b)[-1], *size, shape_of(a)[-1])
+                form = forms(shape_of(a), w, shape_of(b)[1:-1], of)
+                images, dy = self._cells(emitter, a, form.images), self._cells(emitter, b, form.results)
+                made = emitter.emit(nn.ConvolutionWeightGradOp(images, dy, form.inner, form.weights.counts))
+                return form.weights.back(emitter, made, w)
 
-    def _cells(self, insert: Insert, value: SSAValue, form: Form) -> SSAValue:
+    def _cells(self, emitter: Emitter, value: SSAValue, form: Form) -> SSAValue:
         if (value, form) not in self._made:
-            self._made[value, form] = form.of(insert, value)
+            self._made[value, form] = form.of(emitter, value)
         return self._made[value, form]
 
 
-def forms(x: Ints, w: Ints, out: Sequence[int], of: Convolved) -> tuple[Form, Form, Convolved]:
-    """Of images and of weights, and how they are convolved then."""
-    channels, spatial, kernel = x[-1], x[1:-1], w[1:-1]
+class Forms(NamedTuple):
+    """How images, weights and results become cells, and how those are convolved."""
+
+    images: Form
+    weights: Form
+    results: Form
+    inner: Convolved
+
+
+def forms(x: Ints, w: Ints, out: Sequence[int], of: Convolved) -> Forms:
+    """The forms of x [N, spatial, C], w [F, kernel, C] and a result of the spatial sizes `out`."""
+    (n, *spatial, channels), (filters, *kernel, _) = x, w
     cell = of.stride
-    if max(of.dilation) > 1 or math.prod(cell) * channels > MOST:
+    if channels % EVEN == 0 or max(of.dilation) > 1 or math.prod(cell) * channels > MOST:
         cell = (1,) * len(spatial)
     even = next(more for more in range(channels, channels + EVEN) if more * math.prod(cell) % EVEN == 0)
+    outputs = -(-filters // EVEN) * EVEN
+    ones, zeros = (1,) * len(cell), (0,) * len(cell)
+    results = Form(zeros, tuple(out), ones, outputs, n)
     if max(cell) == 1:
-        nothing = (0,) * len(spatial)
-        return Form(nothing, spatial, cell, even), Form(nothing, kernel, cell, even), of
+        images = Form(zeros, tuple(spatial), cell, even, n)
+        return Forms(images, Form(zeros, tuple(kernel), cell, even, outputs), results, of)
     reach = tuple(-(-k // step) for k, step in zip(kernel, cell, strict=True))
     whole = tuple((o - 1 + r) * step for o, r, step in zip(out, reach, cell, strict=True))
-    ones, zeros = (1,) * len(cell), (0,) * len(cell)
-    weights = Form(zeros, tuple(r * step for r, step in zip(reach, cell, strict=True)), cell, even)
-    return Form(of.low, whole, cell, even), weights, of._replace(stride=ones, low=zeros)
+    rows = tuple(r * step for r, step in zip(reach, cell, strict=True))
+    inner = of._replace(stride=ones, low=zeros)
+    return Forms(Form(of.low, whole, cell, even, n), Form(zeros, rows, cell, even, outputs), results, inner)
 
 
-def padded(insert: Insert, x: SSAValue, low: Sequence[int], wanted: Sequence[int]) -> SSAValue:
+def padded(emitter: Emitter, x: SSAValue, low: Sequence[int], wanted: Sequence[int]) -> SSAValue:
     """X with `low` elements that are 0 in front, and behind until it has the sizes `wanted`; cut where they are below 0."""
     high = [size - own - front for size, own, front in zip(wanted, shape_of(x), low, strict=True)]
-    return insert(nn.PadOp(x, low, high)) if any(low) or any(high) else x
+    return emitter.emit(nn.PadOp(x, low, high)) if any(low) or any(high) else x
+
+
+def cut(emitter: Emitter, x: SSAValue, dim: int, size: int) -> SSAValue:
+    """The first elements of x along a dimension: a view, where a cut of `padded` is a copy."""
+    whole = shape_of(x)[dim]
+    return x if whole == size else emitter.builder.insert(nn.SplitOp(x, dim, (size, whole - size))).results[0]

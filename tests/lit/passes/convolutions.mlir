@@ -37,18 +37,33 @@ func.func @block(%x: tensor<2x8x5x5xf32>, %w: tensor<8x8x3x3xf32>, %b: tensor<8x
 
 // -----
 
-// Images of three channels in 16 bits get five that are 0, as the library would add them each time.
+// Images of three channels in 16 bits get five that are 0, and results of twelve get four: the library would add them each time.
 // CUDNN-LABEL: func.func @narrow
-// CUDNN:         %[[X:.*]] = nn.pad %{{.*}} {low = array<i64: 0, 0, 0, 0>, high = array<i64: 0, 0, 0, 5>}
-// CUDNN:         (tensor<2x4x4x8xbf16>, tensor<2x4x4x4xbf16>) -> tensor<4x1x1x8xbf16>
-// CUDNN:         high = array<i64: 0, 0, 0, -5>
+// CUDNN:         nn.pad %{{.*}} {low = array<i64: 0, 0, 0, 0>, high = array<i64: 0, 0, 0, 5>}
+// CUDNN:         nn.pad %{{.*}} {low = array<i64: 0, 0, 0, 0>, high = array<i64: 0, 0, 0, 4>}
+// CUDNN:         (tensor<2x4x4x8xbf16>, tensor<2x4x4x16xbf16>) -> tensor<16x1x1x8xbf16>
+// CUDNN:         nn.split %{{.*}} {dim = 0, sizes = array<i64: 12, 4>}
+// CUDNN:         nn.split %{{.*}} {dim = 3, sizes = array<i64: 3, 5>}
 // CHECK-LABEL: func.func @narrow
 // CPU-LABEL:   func.func @narrow
 // CPU:           nn.cast %x : (tensor<2x3x4x4xbf16>) -> tensor<2x3x4x4xf32>
 // CPU:           nn.cast %dy
 // CPU:           nn.convolution_weight_grad
-// CPU:           nn.cast %{{.*}} : (tensor<4x1x1x3xf32>) -> tensor<4x1x1x3xbf16>
-func.func @narrow(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16> {
+// CPU:           nn.cast %{{.*}} : (tensor<12x1x1x3xf32>) -> tensor<12x1x1x3xbf16>
+func.func @narrow(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x12x4x4xbf16>) -> tensor<12x3x1x1xbf16> {
+  %dw = nn.convolution_weight_grad %x, %dy {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 1, 1>} : (tensor<2x3x4x4xbf16>, tensor<2x12x4x4xbf16>) -> tensor<12x3x1x1xbf16>
+  func.return %dw : tensor<12x3x1x1xbf16>
+}
+
+// -----
+
+// Few channels on both sides are computed in f32.
+// CUDNN-LABEL: func.func @few
+// CUDNN:         nn.convolution_weight_grad {{.*}}
+// CUDNN:         (tensor<2x4x4x3xf32>, tensor<2x4x4x4xf32>) -> tensor<4x1x1x3xf32>
+// CHECK-LABEL: func.func @few
+// CPU-LABEL:   func.func @few
+func.func @few(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16> {
   %dw = nn.convolution_weight_grad %x, %dy {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 1, 1>} : (tensor<2x3x4x4xbf16>, tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16>
   func.return %dw : tensor<4x3x1x1xbf16>
 }

@@ -34,6 +34,8 @@ class Mailbox {
   void abort() const { *aborted_ = 1; }
 
  private:
+  Status gather_by_copies(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const;
+
   Mailbox(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
 
   const int rank_, ranks_;

@@ -53,6 +53,28 @@ def resnet9(width: int = 64) -> nn.Sequential:
     )
 
 
+def airbench(classes: int, width: int = 64) -> nn.Sequential:
+    """The net of airbench94 (Keller Jordan) for images of 3 x 32 x 32: its first weights stay, pools stand before norms."""
+
+    def group(before: int, after: int) -> nn.Sequential:
+        return nn.Sequential(
+            *(
+                nn.Conv2d(before, after, 3, padding=1, bias=False),
+                nn.MaxPool2d(2),
+                nn.BatchNorm2d(after),
+                nn.GELU(),
+            ),
+            conv(after, after, 3, act=nn.GELU),
+        )
+
+    first = nn.Conv2d(3, 24, 2)
+    first.weight.requires_grad_(False)
+    return nn.Sequential(
+        *(first, nn.GELU(), group(24, width), group(width, 4 * width), group(4 * width, 4 * width)),
+        *(nn.MaxPool2d(3), nn.Flatten(), nn.Linear(4 * width, classes, bias=False)),
+    )
+
+
 def separable(width: int, blocks: int = 2) -> nn.Sequential:
     """Blocks of MobileNet of one width, depthwise and pointwise, and a head."""
     layers = [(conv(width, width, 3, groups=width), conv(width, width, 1)) for _ in range(blocks)]

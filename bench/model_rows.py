@@ -196,6 +196,7 @@ ROWS: Mapping[str, Row] = {
         im.Unet, {"batch": 32, "size": 128, "width": 32, "levels": 4, "classes": 1},
         {"batch": 2, "size": 8, "width": 4, "levels": 2},
     ),
+    "airbench:1024": image_row(im.airbench, {"batch": 1024, "size": 32, "classes": 10}, {"batch": 2, "width": 4}),
     "gnn": Row(gnn, {"nodes": 100_000, "edges": 1_000_000, "features": 64, "width": 64, "classes": 40},
                {"nodes": 10, "edges": 30, "features": 4, "width": 8}),
 }  # fmt: skip

@@ -2,7 +2,8 @@
 
 torchrun --nproc-per-node 2 bench/data_parallel.py [--rows mlp gpt2:32] [--seconds 1]
 
-Every rank has a batch of its own, of the row's size. Each time is the median of windows, of which all ranks begin together.
+Every rank has a batch of its own, of the row's size. Each time is the median of windows, of which all ranks begin together,
+on the slowest rank: GPUs of one host differ, and together they are as slow as it.
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ def microseconds(step: Callable[[int], object], seconds: float) -> float:
         step(n)
         torch.cuda.synchronize()
         found.append((time.perf_counter() - begun) / n * 1e6)
-    return statistics.median(found)
+    slowest = torch.tensor(statistics.median(found))
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=HOST)
+    return float(slowest)
 
 
 def repeated(step: Step) -> Callable[[int], None]:

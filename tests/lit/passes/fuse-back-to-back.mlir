@@ -109,6 +109,23 @@ func.func @moved(%x: tensor<32768x16xf16>, %w0: tensor<16x16xf16>, %v: tensor<16
   func.return %z1, %m : tensor<32768x16xf16>, tensor<16xf16>
 }
 
+// A sum of columns next to their mean: both go on from the sums in f32, so a launch rounds the sum.
+// CHECK-LABEL: func.func @summed_twice
+// CHECK:         %z1, %[[SUMS:.*]] = kernel.back_to_back a(%x) b(%w0, %w1)
+// CHECK-NEXT:      {bodies = [@product, @product], links = ["b0 -> next bf16", "b1 -> write sum"]}
+// CHECK-NEXT:      -> (tensor<32768x16xbf16>, tensor<16xf32>)
+// CHECK-NEXT:    %[[SUM:.*]], %[[MEAN:.*]] = kernel.map x(%[[SUMS]]) {body = @{{.*}}, shape = array<i64: 16>}
+// CHECK-NEXT:      : (tensor<16xf32>) -> (tensor<16xbf16>, tensor<16xbf16>)
+// CHECK:         func.return %z1, %[[SUM]], %[[MEAN]]
+func.func @summed_twice(%x: tensor<32768x16xbf16>, %w0: tensor<16x16xbf16>, %w1: tensor<16x16xbf16>)
+    -> (tensor<32768x16xbf16>, tensor<16xbf16>, tensor<16xbf16>) {
+  %z0 = kernel.gemm a(%x) b(%w0) : (tensor<32768x16xbf16>, tensor<16x16xbf16>) -> tensor<32768x16xbf16>
+  %z1 = kernel.gemm a(%z0) b(%w1) : (tensor<32768x16xbf16>, tensor<16x16xbf16>) -> tensor<32768x16xbf16>
+  %s = kernel.reduce_sum x(%z1) {dims = array<i64: 0>} : (tensor<32768x16xbf16>) -> tensor<16xbf16>
+  %m = kernel.reduce_sum x(%z1) {dims = array<i64: 0>, divisor = 32768.0} : (tensor<32768x16xbf16>) -> tensor<16xbf16>
+  func.return %z1, %s, %m : tensor<32768x16xbf16>, tensor<16xbf16>, tensor<16xbf16>
+}
+
 // What depends on a chain by way of another launch cannot join it: here the second product would be its own weight's.
 // CHECK-LABEL: func.func @around
 // CHECK-NOT:     kernel.back_to_back

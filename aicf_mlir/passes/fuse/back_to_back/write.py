@@ -17,7 +17,7 @@ from aicf_mlir.ir.dtypes import ELEMENT_TYPES
 from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.locations import fused_location
-from aicf_mlir.ir.tensor_op import shape_of
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.fuse.back_to_back.grow import ChainLink, Sum, made_late
 from aicf_mlir.passes.fuse.back_to_back.plan import ChainPlan, is_plain
 from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
@@ -55,8 +55,10 @@ def write(function: FuncOp, bodies: Bodies, plan: ChainPlan) -> KernelOp:
             columns = next(results)
             columns.name_hint = value.sums[0].member.results[0].name_hint
             for total in value.sums:
-                made = columns if is_plain(total) else goes_on(columns, total, bodies, place)
-                hand_over(total.member.results[0], made, place)
+                (result,) = total.member.results
+                unchanged = is_plain(total) and element_type(result) == element_type(columns)
+                made = columns if unchanged else goes_on(columns, total, bodies, place)
+                hand_over(result, made, place)
     if plan.writes_a:
         hand_over(plan.rounded, next(results), place)
     for outer in plan.over_rows:

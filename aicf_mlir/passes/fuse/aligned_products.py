@@ -7,6 +7,7 @@ products that read it, and results are parts of such blocks. `elide-copies` has 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -111,7 +112,8 @@ class Padding:
         if own == shape:
             return value
         if (root, own, shape) not in self._padded:
-            made = self.written(value, own, shape)
+            parts = parts_of(root, Layout(own, Layout.dense(shape).strides))
+            made = self.written(element_type(value), parts, own, shape)
             owner = root.owner
             if isinstance(owner, Operation):
                 Rewriter.insert_op(made, InsertPoint.after(owner))
@@ -120,10 +122,10 @@ class Padding:
             for op in made:
                 op.location = owner.location if isinstance(owner, Operation) else self.location
             self._padded[root, own, shape] = made[-1].results[0]
-            if isinstance(owner, kernel.JoinOp):
-                self.read_there(root, made[-1])
-            else:
+            if any(source is root for source, _ in parts):
                 self.add_there(root, own, made[-1])
+            else:
+                self.read_there(root, made[-1])
         return self._padded[root, own, shape]
 
     def read_there(self, joined: SSAValue, padded: Operation) -> None:
@@ -172,15 +174,20 @@ class Padding:
             given.replace_all_uses_with(made[-1].results[0])
             Rewriter.erase_op(op)
 
-    def written(self, value: SSAValue, own: tuple[int, ...], shape: tuple[int, ...]) -> list[Operation]:
-        """The ops that write the elements of `value`, of shape `own`, and zeros to a block of `shape`: the last result."""
-        block, zero = TensorType(element_type(value), shape), self.zero(element_type(value))
+    def written(
+        self,
+        element: Attribute,
+        sources: Sequence[tuple[SSAValue, Layout]],
+        own: tuple[int, ...],
+        shape: tuple[int, ...],
+    ) -> list[Operation]:
+        """The ops that write the sources, which are of shape `own` together, and zeros to a block of `shape`: the last result."""
+        block, zero = TensorType(element, shape), self.zero(element)
         made: list[Operation] = []
         parts: list[SSAValue] = []
         *above, wide = shape
         *_, columns = own
         steps = Layout.dense(shape).strides
-        root = view_chain(value)[-1]
 
         def write(source: SSAValue, layout: Layout) -> None:
             if not prod(layout.shape):
@@ -195,7 +202,7 @@ class Padding:
             made.append(kernel.CopyOp.launch([source], [with_layout(block, layout)]))
             parts.append(made[-1].results[0])
 
-        for source, layout in parts_of(root, Layout(own, steps)):
+        for source, layout in sources:
             write(source, layout)
         write(zero, Layout((*own[:-1], wide - columns), steps, columns))
         if above:
@@ -213,11 +220,15 @@ class Padding:
 
 
 def parts_of(value: SSAValue, place: Layout) -> list[tuple[SSAValue, Layout]]:
-    """The dense tensors that `value` at `place` is joined of, and where they are then; itself if it is none such."""
+    """The dense tensors that `value` at `place` is joined of, and where they are then. `value` itself if it is no join, or one of
+    other parts: of casts, of views, or of results that a launch writes there.
+    """
     if not isinstance(join := value.owner, kernel.JoinOp):
         return [(value, place)]
     parts: list[tuple[SSAValue, Layout]] = []
     for part in join.inputs:
+        if not prod(shape_of(part)):
+            continue
         writer, there = part.owner, place.then(layout_of(tensor_type(part)))
         if not isinstance(writer, kernel.CopyOp) or shares_block(writer.operands[0].type) or there is None:
             return [(value, place)]

@@ -33,3 +33,30 @@ func.func @padded_gradient(%x: tensor<4096x499xbf16>, %w: tensor<499x512xbf16>) 
   %db = kernel.reduce_sum x(%d) {dims = array<i64: 0>} : (tensor<4096x499xbf16>) -> tensor<499xbf16>
   func.return %dx, %db : tensor<4096x512xbf16>, tensor<499xbf16>
 }
+
+// Parts that are cast or viewed as they are written to a join: the whole is padded, and they are written to the padded block.
+// CHECK-LABEL: func.func @cast_parts
+// CHECK:         %[[X:.*]] = kernel.copy x(%x) : (tensor<4096x46xf32>) -> tensor<4096x46xbf16, strided<[72, 1]>>
+// CHECK:         %[[Y:.*]] = kernel.copy x(%y) : (tensor<4096x21xf32>) -> tensor<4096x21xbf16, strided<[72, 1], offset: 46>>
+// CHECK:         %[[A:.*]] = kernel.join %[[X]], %[[Y]], %{{[0-9]+}}
+// CHECK:         kernel.gemm a(%[[A]]) b(%{{.*}}) : (tensor<4096x72xbf16>, tensor<72x8xbf16>) -> tensor<4096x8xbf16>
+func.func @cast_parts(%x: tensor<4096x46xf32>, %y: tensor<4096x21xf32>, %w: tensor<67x8xbf16>) -> tensor<4096x8xbf16> {
+  %0 = kernel.copy x(%x) : (tensor<4096x46xf32>) -> tensor<4096x46xbf16, strided<[67, 1]>>
+  %1 = kernel.copy x(%y) : (tensor<4096x21xf32>) -> tensor<4096x21xbf16, strided<[67, 1], offset: 46>>
+  %2 = kernel.join %0, %1 : (tensor<4096x46xbf16, strided<[67, 1]>>, tensor<4096x21xbf16, strided<[67, 1], offset: 46>>) -> tensor<4096x67xbf16>
+  %3 = kernel.gemm a(%2) b(%w) : (tensor<4096x67xbf16>, tensor<67x8xbf16>) -> tensor<4096x8xbf16>
+  func.return %3 : tensor<4096x8xbf16>
+}
+
+// A part without elements is none.
+// CHECK-LABEL: func.func @empty_part
+// CHECK:         %[[X:.*]] = kernel.copy x(%x) : (tensor<4096x67xbf16>) -> tensor<4096x67xbf16, strided<[72, 1]>>
+// CHECK:         kernel.join %[[X]], %{{[0-9]+}}
+// CHECK:         kernel.gemm a(%{{.*}}) b(%{{.*}}) : (tensor<4096x72xbf16>, tensor<72x8xbf16>) -> tensor<4096x8xbf16>
+func.func @empty_part(%x: tensor<4096x67xbf16>, %y: tensor<4096x0xbf16>, %w: tensor<67x8xbf16>) -> tensor<4096x8xbf16> {
+  %0 = kernel.copy x(%x) : (tensor<4096x67xbf16>) -> tensor<4096x67xbf16, strided<[67, 1]>>
+  %1 = kernel.copy x(%y) : (tensor<4096x0xbf16>) -> tensor<4096x0xbf16, strided<[67, 1]>>
+  %2 = kernel.join %0, %1 : (tensor<4096x67xbf16, strided<[67, 1]>>, tensor<4096x0xbf16, strided<[67, 1]>>) -> tensor<4096x67xbf16>
+  %3 = kernel.gemm a(%2) b(%w) : (tensor<4096x67xbf16>, tensor<67x8xbf16>) -> tensor<4096x8xbf16>
+  func.return %3 : tensor<4096x8xbf16>
+}

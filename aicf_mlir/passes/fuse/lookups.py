@@ -113,7 +113,7 @@ def _looked_up(op: KernelOp, bodies: Bodies) -> tuple[SSAValue, SSAValue] | None
     layout = access.layout
     if len(shape) != 2 or layout is None or layout.shape != shape or shape_of(table)[1:] != shape[1:]:
         return None
-    if shares_block(table.type) or (shape[1] > 1 and layout.strides[1]):
+    if any(shares_block(read.type) for read in (table, access.root)) or (shape[1] > 1 and layout.strides[1]):
         return None
     if tensor_spec(table)[0] != tensor_spec(rows)[0]:
         return None

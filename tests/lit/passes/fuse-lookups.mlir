@@ -26,3 +26,14 @@ func.func @edges(%sums: tensor<100x64xf32>, %nodes: tensor<100x64xf32>, %at: ten
   %s = kernel.scatter_add x(%sums) index(%to) src(%rows) : (tensor<100x64xf32>, tensor<5000xi64>, tensor<5000x64xf32>) -> tensor<100x64xf32>
   func.return %s : tensor<100x64xf32>
 }
+
+// A view of no edges is not looked through: the rows stay.
+// CHECK-LABEL: func.func @no_edges
+// CHECK:  %s = kernel.scatter_add x(%sums) index(%to) src(%rows)
+// CHECK:  : (tensor<4x1xf32>, tensor<0xi64>, tensor<0x1xf32>) -> tensor<4x1xf32>
+func.func @no_edges(%sums: tensor<4x1xf32>, %nodes: tensor<4x1xf32>, %at: tensor<0xi64>, %to: tensor<0xi64>) -> tensor<4x1xf32> {
+  %view = kernel.view %at : (tensor<0xi64>) -> tensor<0x1xi64, strided<[1, 0]>>
+  %rows = kernel.map x(%view) table(%nodes) {body = @take, shape = array<i64: 0, 1>} : (tensor<0x1xi64, strided<[1, 0]>>, tensor<4x1xf32>) -> tensor<0x1xf32>
+  %s = kernel.scatter_add x(%sums) index(%to) src(%rows) : (tensor<4x1xf32>, tensor<0xi64>, tensor<0x1xf32>) -> tensor<4x1xf32>
+  func.return %s : tensor<4x1xf32>
+}

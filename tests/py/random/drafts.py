@@ -65,6 +65,8 @@ class Draft:
         self.is_exact = True
         self.reuse = 0.0
         """How often a value that is there stands for a new argument."""
+        self.empty = 0.0
+        """How often a size is 0."""
         self.share = 1.0
         """Of the elements of arguments that are drawn, the others being 0."""
 
@@ -78,6 +80,10 @@ class Draft:
     def integer(self, low: int, high: int) -> int:
         """From `low` to `high`, both included."""
         return int(self.rng.integers(low, high + 1))
+
+    def size(self, high: int) -> int:
+        """Of a dimension: from 1 to `high`, or 0 where a draft has empty tensors."""
+        return 0 if self.chance(self.empty) else self.integer(1, high)
 
     def choice(self, items: Sequence[T]) -> T:
         return items[self.integer(0, len(items) - 1)]

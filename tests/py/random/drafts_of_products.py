@@ -41,7 +41,7 @@ def losses(draft: Draft) -> None:
     scalar = TensorType(ELEMENT_TYPES[element], ())
     if draft.chance(0.5):
         draft.is_exact = False
-        shape = (draft.integer(1, 6), draft.integer(1, 6))
+        shape = (draft.size(6), draft.integer(1, 6))
         y = draft.argument(shape, element)
         given = [y, draft.argument(shape[:1], draft.choice(("i64", "i32")), below=shape[1])]
         attrs = reduction | ({"ignore_index": draft.integer(-1, 1)} if draft.chance(0.4) else {})
@@ -50,7 +50,7 @@ def losses(draft: Draft) -> None:
         shape = tuple(draft.choice(POWERS) for _ in range(draft.integer(1, 3)))
         y = draft.argument(shape, element)
         if len(shape) == 2 and draft.chance(0.5):
-            a, b, turned = draft.factors(element, *shape, draft.integer(1, 4))
+            a, b, turned = draft.factors(element, *shape, draft.size(4))
             y = draft.product(a, b, **turned)
         given, attrs = [y, draft.argument(shape, element)], reduction
         kinds = (kernel.MseLossOp, kernel.MseGradOp)
@@ -141,15 +141,18 @@ def aligned_products(draft: Draft) -> None:
 
 
 def joined(draft: Draft, a: SSAValue) -> SSAValue:
-    """Columns of the negative of a matrix, and others."""
+    """A matrix joined of columns of another, or of their negatives."""
     rows, columns = shape_of(a)
-    first = draft.integer(1, columns - 1)
+    first = 0 if draft.chance(draft.empty) else draft.integer(1, columns - 1)
     parts: list[SSAValue] = []
     for start, count in ((0, first), (first, columns - first)):
-        seen = draft.view(a, Layout((rows, count), (columns, 1), start))
+        seen = draft.view(a, layout := Layout((rows, count), (columns, 1), start))
+        place = with_layout(a.type, layout)  # pyright: ignore
+        if draft.chance(0.2):
+            parts.append(draft.append(kernel.CopyOp.launch([seen], [place])))
+            continue
         copy = draft.add(kernel.CopyOp.launch([seen], [TensorType(a.type.element_type, (rows, count))]))  # pyright: ignore
         moved = draft.pointwise(kernel.NegOp, copy)
-        place = with_layout(a.type, Layout((rows, count), (columns, 1), start))  # pyright: ignore
         parts.append(draft.append(kernel.CopyOp.launch([moved], [place])))
     return draft.append(kernel.JoinOp.build_op(parts, [a.type]))
 
@@ -157,19 +160,19 @@ def joined(draft: Draft, a: SSAValue) -> SSAValue:
 def tall_products(draft: Draft) -> None:
     """A long sum with few results, of a number of terms that may leave some over."""
     element = draft.choice(("f32", "f64"))
-    m, n, k = draft.integer(1, 40), draft.integer(1, 40), draft.integer(2048, 2500)
+    m, n, k = draft.size(40), draft.size(40), draft.integer(2048, 2500)
     if draft.chance(0.3):
         k = 2048
     a, b, turned = draft.factors(element, m, n, k)
     y = draft.product(a, b, **turned)
-    assert isinstance(y.owner, KernelOp) and parts_of(y.owner, draft.target)
+    assert isinstance(y.owner, KernelOp) and (parts_of(y.owner, draft.target) or not m * n)
     draft.returns(y)
 
 
 def activations(draft: Draft) -> None:
     """A product with a bias, an activation, the gradient of one, or the sum that is a bias's gradient."""
     element = draft.choice(FLOATS)
-    m, n, k = (draft.integer(1, 9) for _ in range(3))
+    m, n, k = (draft.size(9) for _ in range(3))
     kind = draft.choice(("bias", "activation", "both", "gradient", "sum"))
     rounds = draft.chance(0.3)
     if kind == "sum":
@@ -203,7 +206,7 @@ def activations(draft: Draft) -> None:
 
 def product_of(draft: Draft, element: str, m: int, n: int, k: int) -> SSAValue:
     """A product of arguments, or a batch of them."""
-    a, b, turned = draft.factors(element, m, n, k, *((draft.integer(1, 3),) if draft.chance(0.2) else ()))
+    a, b, turned = draft.factors(element, m, n, k, *((draft.size(3),) if draft.chance(0.2) else ()))
     return draft.product(
         a, b, **turned, **({"allow_tf32": True} if element == "f32" and draft.chance(0.3) else {})
     )
@@ -212,12 +215,20 @@ def product_of(draft: Draft, element: str, m: int, n: int, k: int) -> SSAValue:
 def epilogues(draft: Draft) -> None:
     """A product, and maps of its elements; others may read the product as well."""
     element = draft.choice(FLOATS)
-    y = product_of(draft, element, *(draft.integer(1, 9) for _ in range(3)))
-    for _ in range(draft.integer(1, 3)):
+    y = product_of(draft, element, *(draft.size(9) for _ in range(3)))
+    for number in range(draft.integer(1, 3)):
         if draft.chance(0.3):
             draft.returns(y)
-        y = mapped(draft, y)
+        y = shifted(draft, y) if number and draft.chance(0.3) else mapped(draft, y)
     draft.returns(y)
+
+
+def shifted(draft: Draft, y: SSAValue) -> SSAValue:
+    """A map of elements and of a sum over their last dimension, which is read before the map."""
+    element, shape = tensor_spec(y)
+    total = draft.sum(y, [len(shape) - 1])
+    seen = draft.view(total, Layout(shape, (*Layout.dense(shape[:-1]).strides, 0)))
+    return draft.generated(kernel.MapOp, larger, [y, seen], [(element, shape)], shape)[0]
 
 
 def mapped(draft: Draft, y: SSAValue) -> SSAValue:
@@ -248,7 +259,7 @@ def larger(x: Scalar, y: Scalar) -> Scalar:
 def loops(draft: Draft) -> None:
     """Maps of maps, and reductions that follow them."""
     element = draft.choice(FLOATS)
-    shape = tuple(draft.integer(1, 6) for _ in range(draft.integer(2, 3)))
+    shape = tuple(draft.size(6) for _ in range(draft.integer(2, 3)))
     y = draft.argument(shape, element)
     for _ in range(draft.integer(2, 4)):
         if draft.chance(0.2):
@@ -356,7 +367,7 @@ def short_rows(draft: Draft) -> None:
 def small_batches(draft: Draft) -> None:
     """A batch of small products of f32, and what reads it."""
     batch = (draft.integer(148, 200),) if draft.chance(0.5) else (draft.integer(10, 12), 16)
-    m, n, k = (draft.integer(1, 9) for _ in range(3))
+    m, n, k = (draft.size(9) for _ in range(3))
     a, b, turned = draft.factors("f32", m, n, k, *batch)
     y = draft.product(a, b, **turned)
     draft.returns(draft.pointwise(kernel.ReluOp, y) if draft.chance(0.5) else y)

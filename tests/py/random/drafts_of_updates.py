@@ -38,10 +38,10 @@ def step_counter(draft: Draft, count: int, corrected: bool) -> tuple[SSAValue, l
 class Optimizer:
     """An optimizer of one kind and one group, with an update for each parameter."""
 
-    def __init__(self, draft: Draft, count: int, kind: str = "", can_maximize: bool = True):
+    def __init__(self, draft: Draft, count: int, kind: str = ""):
         self.draft = draft
         self.kind = kind or draft.choice(("sgd", "sgd", "momentum", "momentum", "adam"))
-        self.flags = {name: True for name in ("maximize",) if can_maximize and draft.chance(0.2)}
+        self.flags = {name: True for name in ("maximize",) if draft.chance(0.2)}
         self.scalars = {name: draft.scalar(draft.choice(RATES)) for name in ("lr", "weight_decay")}
         self.index = 0
         if self.kind == "momentum":
@@ -86,13 +86,13 @@ def gradients(draft: Draft) -> None:
     count = draft.integer(1, 3)
     optimizer = Optimizer(draft, count)
     for number in range(count):
-        m, n = draft.integer(1, 6), draft.integer(1, 6)
+        m, n = draft.size(6), draft.size(6)
         narrow = draft.choice(NARROW)
         match draft.choice(("argument", "product", "sum")):
             case "argument":
                 given = draft.argument((m, n), narrow)
             case "product":
-                a, b, turned = draft.factors(narrow, m, n, draft.integer(1, 9))
+                a, b, turned = draft.factors(narrow, m, n, draft.size(9))
                 given = draft.product(a, b, **turned)
             case _:
                 given = draft.sum(draft.argument((draft.integer(2, 9), m, n), narrow), [0])
@@ -113,18 +113,15 @@ def updates(draft: Draft) -> None:
         ]
     else:
         optimizer = Optimizer(draft, 2 * (count := draft.integer(1, 3)))
-        sizes = [(draft.integer(1, 40), draft.integer(1, 40), draft.integer(1, 20)) for _ in range(count)]
-    for m, n, k in sizes:
+        sizes = [(draft.size(40), draft.size(40), draft.size(20)) for _ in range(count)]
+    for number, (m, n, k) in enumerate(sizes):
         a, b, turned = draft.factors("f32", m, n, k)
         product = draft.product(a, b, **turned)
         if not draft.is_cpu and draft.chance(0.4):
             bias = draft.sum(draft.argument((k, m)), [0])
             optimizer.update(draft.argument((m,), "f32", "param"), bias)
-        shape = (
-            draft.choice(((m, n), (m, n), (m * n,)))
-            if draft.is_cpu and len(sizes) > 1 and optimizer.index
-            else (m, n)
-        )
+        is_flat = draft.is_cpu and number and draft.chance(0.3)
+        shape = (m * n,) if is_flat else (m, n)
         optimizer.update(draft.argument(shape, "f32", "param"), draft.reshape(product, *shape))
 
 
@@ -148,7 +145,7 @@ def optimizer(draft: Draft) -> None:
     for count in [draft.integer(2, 4), *([draft.integer(1, 2)] if draft.chance(0.3) else [])]:
         made = Optimizer(draft, count)
         for _ in range(count):
-            shape = [draft.integer(1, 5) for _ in range(draft.integer(1, 3))]
+            shape = [draft.size(5) for _ in range(draft.integer(1, 3))]
             p, g = draft.argument(shape, "f32", "param"), draft.argument(shape)
             made.update(p, draft.pointwise(kernel.NegOp, g) if draft.chance(0.5) else g)
 
@@ -159,7 +156,7 @@ def checks(draft: Draft) -> None:
         return
     status = given = draft.argument((3,), "i64", "status", value=0)
     for code in range(1, draft.integer(2, 5) + 1):
-        shape = [draft.integer(1, 4) for _ in range(draft.integer(1, 2))]
+        shape = [draft.size(4) for _ in range(draft.integer(1, 2))]
         classes = draft.integer(2, 5)
         index = draft.argument(shape, draft.choice(("i64", "i32")), below=classes + draft.chance(0.2))
         ignored = {"ignore_index": [draft.integer(-1, 2)]} if draft.chance(0.5) else {}
@@ -192,14 +189,13 @@ def segments(draft: Draft) -> None:
     sums = draft.chance(0.3)
     rate = draft.argument((1,), element)
     for _ in range(draft.integer(2, 5)):
-        shape = [draft.integer(1, 6) for _ in range(draft.integer(1, 3))]
+        shape = [draft.size(6) for _ in range(draft.integer(1, 3))]
         p, g = (draft.argument(shape, element, role) for role in ("param", "input"))
         if sums:
-            formula = squared_sum
-            total = draft.generated(
-                kernel.RowwiseOp, formula, [g], [(element, ())], shape, reduced=len(shape)
+            (total,) = draft.generated(
+                kernel.RowwiseOp, squared_sum, [g], [(element, ())], shape, reduced=len(shape)
             )
-            draft.returns(total[0])
+            draft.returns(total)
             continue
         seen = draft.view(rate, Layout(tuple(shape), (0,) * len(shape)))
         (new,) = draft.generated(kernel.MapOp, descended, [p, g, seen], [(element, shape)], shape)
@@ -231,7 +227,7 @@ def placed_updates(draft: Draft) -> None:
     draft.returns(draft.pointwise(kernel.ReluOp, last))
     between = draft.argument((2,), element)
     draft.returns(draft.append(kernel.NegOp.launch([between], [between.type])))
-    body = Symbol(draft.bodies.symbol(trace(["f32" if element == "f32" else "f64"] * 2, subtracted), "step"))
+    body = Symbol(draft.bodies.symbol(trace([element] * 2, subtracted), "step"))
     for w, x, dy in made:
         seen = w
         if draft.chance(0.3):
@@ -269,13 +265,13 @@ def added(draft: Draft, to: SSAValue, index: SSAValue, rows: SSAValue) -> SSAVal
 
 def lookups(draft: Draft) -> None:
     """Sums over the edges of a graph, also several over the same ones."""
-    edges = draft.integer(1, 20) if draft.is_cpu else draft.integer(4097, 4500)
+    edges = draft.size(20) if draft.is_cpu else draft.integer(4097, 4500)
     nodes, targets = draft.integer(2, 9), draft.integer(2, 9)
     element = draft.choice(("f32", "f64"))
     at = draft.argument(draft.choice(((edges,), (edges, 2))), "i64", below=nodes)
     index = draft.argument((edges,), "i64", below=targets)
     for number in range(draft.integer(1, 3)):
-        width = draft.integer(1, 4)
+        width = draft.size(4)
         to = draft.argument((targets, width), element)
         if number and draft.chance(0.3):
             rows = draft.argument((edges, width), element)
@@ -291,8 +287,8 @@ def scatters(draft: Draft) -> None:
     element = draft.choice(FLOATS)
     last: SSAValue | None = None
     for number in range(draft.integer(2, 5)):
-        count = draft.integer(1, 12)
-        shape = (draft.integer(1, 6), draft.integer(1, 4))
+        count = draft.size(12)
+        shape = (draft.integer(1, 6), draft.size(4))
         index = draft.argument((count,), "i64", below=shape[0])
         to = draft.argument(shape, element)
         if number > 1 and last is not None and draft.chance(0.3):

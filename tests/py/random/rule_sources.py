@@ -74,9 +74,10 @@ def program_of(number: int, seed: int) -> tuple[Program, str]:
 
 
 def mixed_program(rng: np.random.Generator, target: str) -> Program:
-    """A program with what one to four rules take, and with values that several of these read."""
+    """A program with what one to four rules take, and with values that several of these read; some with empty tensors."""
     draft = Draft(rng, target)
     draft.reuse = float(rng.choice((0.0, 0.3, 0.6)))
+    draft.empty = float(rng.choice((0.0, 0.0, 0.1)))
     known = [source for source in SOURCES.values() if target in source.targets]
     for number in rng.integers(len(known), size=int(rng.integers(1, 5))):
         known[number].draw(draft)

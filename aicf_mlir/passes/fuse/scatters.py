@@ -66,9 +66,10 @@ class ScatterFusion:
         merged.location = common_location(group)
         Rewriter.insert_op(merged, InsertPoint.before(anchor))
         self.position[merged] = self.position[anchor]
-        for op, new in zip(group, merged.results, strict=True):
-            new.name_hint = op.results[0].name_hint
-            op.results[0].replace_all_uses_with(new)
+        given = [result for op in group for result in op.results]
+        for old, new in zip(given, merged.results, strict=True):
+            new.name_hint = old.name_hint
+            old.replace_all_uses_with(new)
             sink(new, merged, anchor)
         for op in group:
             Rewriter.erase_op(op)

@@ -51,3 +51,17 @@ func.func @two_types(%t: tensor<6x1xi64>, %k: tensor<6xi64>, %x: tensor<9x4xf32>
   %hb = kernel.scatter_add x(%h) index(%i) src(%hu) : (tensor<9x4xbf16>, tensor<6xi64>, tensor<6x4xbf16>) -> tensor<9x4xbf16>
   func.return %a, %b, %c, %ha, %hb : tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xbf16>, tensor<9x4xbf16>
 }
+
+// -----
+
+// Launches over several matrices, as there are where the rule was applied before, are one with others.
+// CHECK-LABEL: func.func @merged_before
+// CHECK: %a, %b, %c = kernel.scatter_add x(%x, %y, %x) index(%i, %j, %i) src(%u, %v, %u)
+// CHECK: func.return %a, %b, %c
+// CPU-LABEL: func.func @merged_before
+// CPU: %c = kernel.scatter_add x(%x) index(%i) src(%u)
+func.func @merged_before(%x: tensor<9x4xf32>, %i: tensor<6xi64>, %u: tensor<6x4xf32>, %y: tensor<3x2xf32>, %j: tensor<5xi64>, %v: tensor<5x2xf32>) -> (tensor<9x4xf32>, tensor<3x2xf32>, tensor<9x4xf32>) {
+  %a, %b = kernel.scatter_add x(%x, %y) index(%i, %j) src(%u, %v) : (tensor<9x4xf32>, tensor<3x2xf32>, tensor<6xi64>, tensor<5xi64>, tensor<6x4xf32>, tensor<5x2xf32>) -> (tensor<9x4xf32>, tensor<3x2xf32>)
+  %c = kernel.scatter_add x(%x) index(%i) src(%u) : (tensor<9x4xf32>, tensor<6xi64>, tensor<6x4xf32>) -> tensor<9x4xf32>
+  func.return %a, %b, %c : tensor<9x4xf32>, tensor<3x2xf32>, tensor<9x4xf32>
+}

@@ -195,11 +195,11 @@ def activations(draft: Draft) -> None:
         if draft.chance(0.4):
             draft.returns(y)
         act = draft.choice(ROUNDED_ACTIVATIONS) if rounds else kernel.ReluOp
-        draft.is_exact = not rounds
+        draft.is_exact &= not rounds
         y = draft.pointwise(act, y)
     if kind == "gradient":
         act = draft.choice(ROUNDED_GRADIENTS) if rounds else kernel.ReluBwdOp
-        draft.is_exact = not rounds
+        draft.is_exact &= not rounds
         y = draft.pointwise(act, y, draft.argument(shape_of(y), element))
     draft.returns(y)
 

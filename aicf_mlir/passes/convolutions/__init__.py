@@ -57,7 +57,7 @@ class ConvolutionsPass(TargetPass):
     def widen(self, op: ConvolvingOp) -> None:
         """Compute `op` in f32 if no fast kernel has its own type, but one has f32, or the other way rounds terms.
 
-        So it is where a GPU's fast kernel has few channels alone, of which tensor cores of 16 bits make little.
+        The same where a GPU's fast kernel has few channels on both sides: tensor cores of 16 bits make little of those.
         """
         types = [TensorType(f32, shape_of(value)) for value in op.operands]
         a, b = Block(arg_types=types).args

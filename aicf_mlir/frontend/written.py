@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import torch
 
+from aicf_mlir.frontend.ctc import ctc_loss
+
 Tensor = torch.Tensor
 Function = Callable[..., Any]
 
@@ -92,6 +94,7 @@ def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tens
 
 
 FUNCTIONS: Mapping[Any, Function] = {
+    torch.nn.functional.ctc_loss: ctc_loss,
     torch.nn.functional.gaussian_nll_loss: gaussian_nll_loss,
     torch.cov: cov,
     torch.Tensor.cov: cov,

@@ -28,8 +28,8 @@ def ctc_loss(
 ) -> Tensor:
     """Compute torch's loss of that name, of `log_probs` [T, N, C] or [T, C] and of targets [N, S], or one after the other.
 
-    The gradient is torch's: that of normalized probabilities, which adds `exp(log_probs)`. Raises ValueError for lengths that are
-    larger than the tensors, and for another type than torch takes.
+    The gradient is torch's: that of normalized probabilities, which adds `exp(log_probs)`, and NaN where there is no alignment.
+    Raises ValueError for lengths that are larger than the tensors, and for another type than torch takes.
     """
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
@@ -45,12 +45,15 @@ def ctc_loss(
         raise ValueError(f"blank must be in the {classes} classes, got {blank}")
     times = lengths_of(input_lengths, count, steps, "input_lengths", log_probs)
     sizes = lengths_of(target_lengths, count, targets.shape[1], "target_lengths", log_probs)
-    lost = -likelihoods(log_probs, targets.long(), times, sizes, blank)
+    is_there = torch.arange(targets.shape[1], device=targets.device) < sizes[:, None]
+    targets = torch.where(is_there, targets.long(), blank)  # what pads them may be no class
+    lost = -likelihoods(log_probs, targets, times, sizes, blank)
     impossible = lost > -NEVER / 2
     at = torch.arange(steps, device=log_probs.device)[:, None] < times
-    normalized = (log_probs.exp().detach() * (log_probs - log_probs.detach())).sum(2)
-    lost = lost + torch.where(at, normalized, 0.0).sum(0)
-    lost = torch.where(impossible, 0.0 if zero_infinity else torch.inf, lost)
+    moved = torch.where(at[:, :, None], log_probs - log_probs.detach(), 0.0)  # 0, with a gradient of 1
+    lost = lost + (log_probs.exp().detach() * moved).sum((0, 2))
+    never = -torch.where(impossible, moved.sum((0, 2)), 1.0).abs().log()  # infinity, with a gradient of NaN
+    lost = torch.where(impossible, 0.0 if zero_infinity else never, lost)
     if reduction == "mean":
         return (lost / sizes.clamp(min=1).to(lost.dtype)).mean()
     if reduction == "sum":

@@ -41,10 +41,9 @@ def test_loss_and_gradient_are_those_of_torch(reduction: str, zero_infinity: boo
         expected = by_torch(a, targets, times, sizes, blank, reduction, zero_infinity)
         found = ctc_loss(b, targets, times, sizes, blank, reduction, zero_infinity)
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-        if expected.isfinite().all():
-            expected.sum().mul(1.5).backward()
-            found.sum().mul(1.5).backward()
-            torch.testing.assert_close(b.grad, a.grad, rtol=1e-9, atol=1e-9)
+        expected.sum().mul(1.5).backward()
+        found.sum().mul(1.5).backward()
+        torch.testing.assert_close(b.grad, a.grad, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
 def test_a_single_sequence_has_no_dimension_for_more() -> None:
@@ -55,6 +54,16 @@ def test_a_single_sequence_has_no_dimension_for_more() -> None:
                 each(log_probs, targets, *sizes, reduction="none") for each in (ctc_loss, by_torch)
             )
             torch.testing.assert_close(found, expected)
+
+
+def test_what_pads_targets_may_be_no_class() -> None:
+    for seed in range(20):
+        log_probs, targets, times, sizes, blank = drawn(seed)
+        padded = torch.where(torch.arange(targets.shape[1]) < sizes[:, None], targets, -1)
+        found, expected = (
+            each(log_probs, padded, times, sizes, blank, "none") for each in (ctc_loss, by_torch)
+        )
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("as_tuple", [False, True])
@@ -74,7 +83,7 @@ def speech(seed: int) -> dict[str, Tensor]:
     torch.manual_seed(seed)
     return {
         "x": torch.randn(9, 3, 5),
-        "labels": torch.randint(1, 4, (3, 4)),
+        "labels": torch.cat((torch.randint(1, 4, (3, 4)), torch.full((3, 1), -1)), 1),
         "times": torch.randint(6, 10, (3,)),
         "sizes": torch.randint(1, 4, (3,)),
     }
@@ -105,6 +114,33 @@ def test_lengths_of_a_batch_train_as_torch() -> None:
     with pytest.raises(AicfError, match="condition of the step does not hold"):
         step.train_step({**speech(0), "times": torch.tensor([10, 9, 9])})
     torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("zero_infinity", [False, True])
+def test_a_target_that_does_not_fit_trains_as_torch(zero_infinity: bool) -> None:
+    """Its loss is infinite, and its gradient NaN; or both are 0."""
+    batch = {**speech(0), "times": torch.tensor([2, 9, 9]), "sizes": torch.tensor([4, 2, 3])}
+
+    def infinite(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        log_probs = model(batch["x"]).log_softmax(-1)
+        times, sizes = batch["times"], batch["sizes"]
+        return nn.CTCLoss(zero_infinity=zero_infinity)(log_probs, batch["labels"], times, sizes)
+
+    torch.manual_seed(0)
+    model, same = nn.Linear(5, 4), nn.Linear(5, 4)
+    same.load_state_dict(model.state_dict())
+    optimizer = torch.optim.SGD(same.parameters(), 0.1)
+    step = compile_train_step(
+        model, torch.optim.SGD(model.parameters(), 0.1), loss_fn=infinite, example=batch
+    )
+    found, expected = step.train_step(batch), infinite(same, batch)
+    expected.backward()
+    optimizer.step()
+    assert bool(expected.isinf()) != zero_infinity
+    torch.testing.assert_close(found, expected.detach())
+    torch.testing.assert_close(
+        dict(model.state_dict()), dict(same.state_dict()), equal_nan=True, rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import gc
 import signal
 import threading
 import time
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -222,39 +223,52 @@ def test_a_step_does_not_mix_with_an_open_graph() -> None:
 
 
 def test_a_second_thread_is_refused() -> None:
+    class Over(Exception):
+        pass
+
+    def handler(signum: int, frame: object) -> None:
+        raise Over
+
     executor, _ = make_step()
     executor.capture()
-    start = time.perf_counter()
-    executor.replay(1000)
-    steps_of_two_seconds = int(2000 / (time.perf_counter() - start))
-    started = threading.Event()
+    calls = (
+        executor.run,
+        executor.capture,
+        executor.replay,
+        executor.reset,
+        executor.time_launches,
+        executor.time_step,
+        executor.trace,
+        executor.stats,
+    )
+    answers: list[str] = []
 
-    def replay() -> None:
-        started.set()
-        executor.replay(steps_of_two_seconds)
+    def answer(call: Callable[[], object]) -> str:
+        try:
+            call()
+        except StateError as error:
+            return str(error)
+        return "allowed"
 
-    thread = threading.Thread(target=replay)
-    thread.start()
+    def call_beside() -> None:
+        end = time.monotonic() + 60
+        while answer(executor.stats) == "allowed" and time.monotonic() < end:
+            pass  # the replay has not begun
+        answers.extend(answer(call) for call in calls)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    thread = threading.Thread(target=call_beside)
     try:
-        started.wait()
-        time.sleep(0.3)  # the replay is under way, and lasts
-        calls = (
-            executor.run,
-            executor.capture,
-            executor.replay,
-            executor.reset,
-            executor.time_launches,
-            executor.time_step,
-            executor.trace,
-            executor.stats,
-        )
-        for call in calls:
-            with pytest.raises(StateError, match=r"in use by another thread; wait for its call to return"):
-                call()
+        thread.start()
+        with pytest.raises(Over):
+            executor.replay(10**12)
     finally:
         thread.join()
+        signal.signal(signal.SIGALRM, before)
+    assert len(answers) == len(calls)
+    assert all("in use by another thread; wait for its call to return" in text for text in answers)
     executor.run()
-    assert executor.stats()["replays"] == 1000 + steps_of_two_seconds
 
 
 def test_a_signal_ends_a_long_replay_between_steps() -> None:

@@ -45,8 +45,18 @@ def taken(op: WindowedOp, x: Array, outside: float) -> Array:
 
 
 def inside(op: WindowedOp, x: Array, terms: Array) -> Array:
-    """The terms of the positions that have an element of x, and 0 for the others, whatever they are multiplied by."""
-    return np.where(taken(op, np.ones(x.shape), 0) == 1, terms, 0)
+    """The terms [*kernel, N, F, own, *size] whose position has an element of x, and 0 for the others, whatever they are."""
+    there = taken(op, np.ones((1, 1, *x.shape[2:])), 0) == 1
+    return np.where(np.expand_dims(there, op.rank + 2), terms, 0)
+
+
+def by_filter(op: WindowedOp, x: Array, filters: int, own: int) -> Array:
+    """[*kernel, N, F, own, *size]: what each filter sees of x, the channels of its group."""
+    found = taken(op, x, 0)
+    shape, rank = found.shape, op.rank
+    groups = shape[rank + 1] // own
+    found = found.reshape(*shape[: rank + 1], groups, own, *shape[rank + 2 :])
+    return np.repeat(found, filters // groups, axis=rank + 1)
 
 
 def unfold(op: nn.UnfoldOp, operands: Operands) -> Array:
@@ -69,19 +79,21 @@ def fold(op: nn.FoldOp, operands: Operands) -> Array:
 
 
 def window_sum(op: nn.WindowSumOp, operands: Operands) -> Array:
-    """The sum over the positions, weighed."""
-    found = taken(op, operands[0], 0)
-    if op.w is not None:
-        rank, w = op.rank, np.moveaxis(operands[1], 0, -1)
-        found = inside(op, operands[0], found * w.reshape(*op.windows.kernel, 1, -1, *[1] * rank))
-    return np.sum(found, axis=tuple(range(op.rank)))
+    """The sum over the positions; weighed, over the channels of a group too."""
+    x, positions = operands[0], tuple(range(op.rank))
+    if op.w is None:
+        return np.sum(taken(op, x, 0), axis=positions)
+    filters, own, *kernel = operands[1].shape
+    w = np.moveaxis(operands[1], (0, 1), (-2, -1)).reshape(*kernel, 1, filters, own, *[1] * op.rank)
+    return np.sum(inside(op, x, by_filter(op, x, filters, own) * w), axis=(*positions, op.rank + 2))
 
 
 def window_product(op: nn.WindowProductOp, operands: Operands) -> Array:
     """The sum over images and windows."""
     x, dy = operands
-    found = inside(op, x, taken(op, x, 0) * dy)
-    return np.moveaxis(np.sum(found, axis=(op.rank, *range(op.rank + 2, found.ndim))), -1, 0)
+    found = inside(op, x, by_filter(op, x, dy.shape[1], op.depth) * np.expand_dims(dy, 2))
+    found = np.sum(found, axis=(op.rank, *range(op.rank + 3, found.ndim)))
+    return np.moveaxis(found, (-2, -1), (0, 1))
 
 
 def window_max(op: nn.WindowMaxOp, operands: Operands) -> Array:

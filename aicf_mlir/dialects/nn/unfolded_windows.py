@@ -29,6 +29,18 @@ def images_first(insert: Insert, x: SSAValue) -> SSAValue:
     return insert(TransposeOp(x, (1, 0, *range(2, len(rest) + 2))))
 
 
+def exchanged(insert: Insert, w: SSAValue, channels: int) -> SSAValue:
+    """Filters [F, own, *kernel] as they sum results in the place of channels: [C, filters of a group, *kernel]."""
+    filters, own, *kernel = shape_of(w)
+    groups = channels // own
+    each = filters // groups
+    if each == own == 1:
+        return w
+    cut = reshaped(insert, w, (groups, each, own, *kernel))
+    turned = insert(TransposeOp(cut, (0, 2, 1, *range(3, len(kernel) + 3))))
+    return reshaped(insert, turned, (channels, each, *kernel))
+
+
 def unfolded(insert: Insert, x: SSAValue, windows: Windows, size: Sequence[int]) -> SSAValue:
     """The windows of x[N, C, *spatial], as [C, *kernel, N, *size]."""
     n, c, *spatial = shape_of(x)

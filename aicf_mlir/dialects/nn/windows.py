@@ -98,13 +98,32 @@ class ReducedOp(WindowedOp, abc.ABC):
         return self.windows
 
     @property
+    def depth(self) -> int:
+        """The number of channels that an element is reduced from."""
+        return 1
+
+    @property
+    def channels_are_reduced(self) -> bool:
+        """True if a reduction runs over the channels; otherwise a term has them all."""
+        return self.depth > 1 and self.depth * math.prod(self.looks.positions) > MOST_UNROLLED
+
+    @property
+    def positions_are_reduced(self) -> bool:
+        """True if a reduction runs over the positions; otherwise the body has them one behind the other."""
+        return math.prod(self.looks.positions) > MOST_UNROLLED
+
+    @property
     def reduced_dims(self) -> tuple[int, ...]:
-        return tuple(range(self.rank)) if math.prod(self.looks.positions) > MOST_UNROLLED else ()
+        return tuple(range(self.channels_are_reduced + self.rank * self.positions_are_reduced))
 
     @property
     def domain(self) -> tuple[int, ...]:
-        """The positions where they are many, then the result."""
-        return (*(self.looks.positions if self.reduced_dims else ()), *shape_of(self.results[0]))
+        """What is reduced, then the result."""
+        return (
+            *((self.depth,) if self.channels_are_reduced else ()),
+            *(self.looks.positions if self.positions_are_reduced else ()),
+            *shape_of(self.results[0]),
+        )
 
     @property
     def whole_results(self) -> tuple[bool, ...]:
@@ -122,15 +141,15 @@ class ReducedOp(WindowedOp, abc.ABC):
     def reduced(self, x: Scalar, sizes: Sequence[int], term: Term, reduction: Reduction) -> Scalar:
         """The terms of all positions together; `sizes` are those of the tensor that they look at."""
         looks, (_, _, *here) = self.looks, self.here(x)
-        if self.reduced_dims:
-            position = [x.builder.index(d) for d in range(self.rank)]
+        if self.positions_are_reduced:
+            position = [x.builder.index(d) for d in self.reduced_dims[-self.rank :]]
             return reduction.of_row(term(*looks.places(here, position, sizes, self.sizes)))
         total: Scalar | None = None
         for position in product(*(range(n) for n in looks.positions)):
             one = term(*looks.places(here, position, sizes, self.sizes))
             total = one if total is None else reduction.of_two(total, one)
         assert total is not None
-        return total
+        return reduction.of_row(total) if self.channels_are_reduced else total
 
     def flat(self, places: Sequence[Scalar], sizes: Sequence[int]) -> Scalar:
         """The number of a place among the elements of a channel."""
@@ -160,10 +179,10 @@ def at(builder: Lines, positions: Sequence[Index]) -> list[Scalar]:
     return [builder.constant(k, "i64") if isinstance(k, int) else k for k in positions]
 
 
-def taken(op: WindowedOp, x: Scalar) -> tuple[Scalar, Scalar | None]:
-    """The element at a point of [C, *kernel, N, *size], and whether there is one."""
+def taken(op: WindowedOp, x: Scalar, c: Scalar) -> tuple[Scalar, Scalar | None]:
+    """The element of channel c at a point of [.., *kernel, N, *size], and whether there is one."""
     rank = op.rank
-    c, *rest = (x.builder.index(d) for d in range(2 * rank + 2))
+    rest = [x.builder.index(d) for d in range(1, 2 * rank + 2)]
     positions, n, windows = rest[:rank], rest[rank], rest[rank + 1 :]
     holds: list[Scalar] = []
     each = zip(windows, positions, shape_of(op.operands[0])[2:], op.sizes, strict=True)
@@ -205,7 +224,7 @@ class UnfoldOp(WindowedOp, DifferentiableInterface):
 
     def body(self) -> Body:
         def formula(x: Scalar) -> Scalar:
-            found, holds = taken(self, x)
+            found, holds = taken(self, x, x.builder.index(0))
             return where(holds, found, 0)
 
         return trace(self.compute_types, formula)

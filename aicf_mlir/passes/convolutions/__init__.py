@@ -34,12 +34,20 @@ class ConvolutionsPass(TargetPass):
     Where a kernel is fast in f32 alone, as on a CPU, the operands of 16 bits are widened and the result is rounded: what the sums
     are anyway. So they are on a CPU where there is no fast kernel and the result is a sum of products that would be rounded each:
     one of these may overflow though the sum does not.
+
+    Options:
+      nests: write every convolution as weighed sums of windows, for which code is generated as for any other loop
     """
 
     name = "convolutions"
 
+    nests: bool = False
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if not any(isinstance(inner, ConvolvingOp) for inner in op.walk()):
+            return
+        if self.nests:
+            self.expand(op)
             return
         for inner in list(op.walk()):
             if isinstance(inner, ConvolvingOp) and element_name(element_type(inner.result)) in NARROW:
@@ -49,9 +57,15 @@ class ConvolutionsPass(TargetPass):
                 for block in function.body.blocks:
                     if any(isinstance(inner, ConvolvingOp) and self.runs(inner) for inner in block.ops):
                         ChannelsLast(self.runs).apply(block)
-        expansion = Expansion()
+        self.expand(op)
+
+    def expand(self, op: ModuleOp) -> None:
+        """Write those by other ops that no fast kernel takes, or all as nests."""
+        expansion = Expansion(self.nests)
         for inner in list(op.walk()):
-            if isinstance(inner, ConvolvingOp) and not (is_true(inner.channels_last) and self.runs(inner)):
+            if not isinstance(inner, ConvolvingOp):
+                continue
+            if self.nests or not (is_true(inner.channels_last) and self.runs(inner)):
                 Rewriter.replace_op(inner, [], [expansion.of(inner)])
 
     def widen(self, op: ConvolvingOp) -> None:

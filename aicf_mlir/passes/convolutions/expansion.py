@@ -1,4 +1,4 @@
-"""A convolution as a product over its windows, which lie in memory; of one channel a group, as weighted sums of windows."""
+"""A convolution as a product over its windows, which lie in memory; of one channel a group as a nest, weighed sums of windows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.convolutions import Convolved, ConvolvingOp
 from aicf_mlir.dialects.nn.emitter import Emitter
-from aicf_mlir.dialects.nn.unfolded_windows import folded, images_first, reshaped, unfolded
+from aicf_mlir.dialects.nn.unfolded_windows import exchanged, folded, images_first, reshaped, unfolded
 from aicf_mlir.dialects.nn.window_relation import Windows
 from aicf_mlir.ir.tensor_op import shape_of
 
@@ -22,19 +22,21 @@ Key = tuple["Block | None", SSAValue, Windows, tuple[int, ...]]
 class Expansion:
     """Writes the convolutions of a module by other ops; those that read the same windows share them."""
 
-    def __init__(self) -> None:
+    def __init__(self, nests: bool = False) -> None:
+        """With `nests` each is a weighed sum."""
         self._unfolded: dict[Key, SSAValue] = {}
+        self._nests = nests
 
     def of(self, op: ConvolvingOp) -> SSAValue:
         """The ops in front of `op` that compute its result."""
-        return _Expanded(op, self._unfolded).result()
+        return _Expanded(op, self._unfolded, self._nests).result()
 
 
 class _Expanded:
     """One op. Tensors have their channels in front here."""
 
-    def __init__(self, op: ConvolvingOp, kept: dict[Key, SSAValue]):
-        self._op, self._kept = op, kept
+    def __init__(self, op: ConvolvingOp, kept: dict[Key, SSAValue], nests: bool):
+        self._op, self._kept, self._nests = op, kept, nests
         self._emitter = Emitter(InsertPoint.before(op), op.location)
         self._convolved: Convolved = op.convolved
 
@@ -60,12 +62,11 @@ class _Expanded:
         return self._insert(nn.TransposeOp(x, (0, rank - 1, *range(1, rank - 1)))) if last else x
 
     def _forward(self, x: SSAValue, w: SSAValue) -> SSAValue:
-        n, channels, *_ = shape_of(x)
+        n = shape_of(x)[0]
         outputs, own, *kernel = shape_of(w)
         windows, size = self._convolved.windows(kernel), self._op.size.get_values()
-        if own == 1 and channels > 1:
-            weights = reshaped(self._insert, w, (outputs, *kernel))
-            return self._insert(nn.WindowSumOp(self._repeated(x, outputs), weights, windows, size))
+        if self._is_nest(outputs, own):
+            return self._insert(nn.WindowSumOp(x, w, windows, size))
         depth, columns = own * math.prod(kernel), n * math.prod(size)
         taken = self._taken(x, windows, size)
         found = self._product(
@@ -77,13 +78,9 @@ class _Expanded:
         n, outputs, *spatial = shape_of(dy)
         own, kernel, groups = shape_of(w)[1], shape_of(w)[2:], self._convolved.groups
         windows, size = self._convolved.windows(kernel), self._op.size.get_values()
-        if own == 1 and groups > 1:
-            weights = reshaped(self._insert, w, (outputs, *kernel))
-            each = self._insert(nn.WindowSumOp(dy, weights, windows.transposed, size))
-            if groups == outputs:
-                return each
-            parts = reshaped(self._insert, each, (n, groups, outputs // groups, *size))
-            return self._insert(nn.SumOp(parts, [2]))
+        if self._is_nest(outputs, own):
+            weights = exchanged(self._insert, w, own * groups)
+            return self._insert(nn.WindowSumOp(dy, weights, windows.transposed, size))
         depth, columns = own * math.prod(kernel), n * math.prod(spatial)
         elements = self._matrices(images_first(self._insert, dy), outputs, columns)
         found = self._product(self._matrices(w, outputs, depth), elements, trans_a=True)
@@ -95,14 +92,17 @@ class _Expanded:
         outputs, spatial, groups = shape_of(dy)[1], shape_of(dy)[2:], self._convolved.groups
         kernel, own = self._op.size.get_values(), channels // groups
         windows = self._convolved.windows(kernel)
-        if own == 1 and channels > 1:
-            found = self._insert(nn.WindowProductOp(self._repeated(x, outputs), dy, windows))
-            return reshaped(self._insert, found, (outputs, 1, *kernel))
+        if self._is_nest(outputs, own):
+            return self._insert(nn.WindowProductOp(x, dy, windows, own))
         depth, columns = own * math.prod(kernel), n * math.prod(spatial)
         taken = self._taken(x, windows, spatial)
         elements = self._matrices(images_first(self._insert, dy), outputs, columns)
         found = self._product(elements, self._matrices(taken, depth * groups, columns), trans_b=True)
         return reshaped(self._insert, found, (outputs, own, *kernel))
+
+    def _is_nest(self, outputs: int, own: int) -> bool:
+        """True where a product would have one row or column and windows take more memory than it computes, or where asked for."""
+        return own > 0 and (self._nests or (own == 1 and (self._convolved.groups > 1 or outputs == 1)))
 
     def _taken(self, x: SSAValue, windows: Windows, size: Sequence[int]) -> SSAValue:
         key = (self._op.parent, x, windows, tuple(size))
@@ -119,12 +119,3 @@ class _Expanded:
         groups = self._convolved.groups
         shape = (rows, columns) if groups == 1 else (groups, rows // groups, columns)
         return reshaped(self._insert, x, shape)
-
-    def _repeated(self, x: SSAValue, outputs: int) -> SSAValue:
-        """Each channel of x for each of its outputs."""
-        n, channels, *spatial = shape_of(x)
-        if outputs == channels:
-            return x
-        each = reshaped(self._insert, x, (n, channels, 1, *spatial))
-        each = self._insert(nn.BroadcastToOp(each, (n, channels, outputs // channels, *spatial)))
-        return reshaped(self._insert, each, (n, outputs, *spatial))

@@ -1,6 +1,8 @@
 // RUN: aicf-opt %s --convolutions=target=sm_90 --split-input-file | filecheck %s
 // RUN: aicf-opt %s --convolutions --dce --split-input-file | filecheck %s --check-prefix=CPU
 // RUN: aicf-opt %s --convolutions='target="sm_90+cudnn"' --dce --split-input-file | filecheck %s --check-prefix=CUDNN
+// RUN: aicf-opt %s --convolutions=nests=true --split-input-file | filecheck %s --check-prefix=NESTS
+// RUN: aicf-opt %s --convolutions=nests=true --decompose --lower --fuse --dce --split-input-file | filecheck %s --check-prefix=FUSED
 
 // Without a library a convolution is a product over its windows, which its gradient shares. With one all is channels last, as it is
 // for the kernels of a CPU.
@@ -26,6 +28,17 @@
 // CUDNN-NEXT:    %[[DW:.*]] = nn.convolution_weight_grad %[[X]], %[[RELU]]
 // CUDNN-NOT:     tensor<2x8x5x5xf32>
 // CUDNN:         nn.transpose %[[DW]] {perm = array<i64: 0, 3, 1, 2>}
+// NESTS-LABEL: func.func @block
+// NESTS:         nn.window_sum %x, %w
+// NESTS:         nn.window_product %x, %{{.*}}
+// NESTS-NOT:     nn.convolution
+// With its bias and its activation the convolution is one launch.
+// FUSED-LABEL: func.func @block
+// FUSED:         kernel.view %b
+// FUSED-NEXT:    %[[R:.*]] = kernel.colwise x(%{{.*}}) table(%x, %w)
+// FUSED-NEXT:    {body = @window_sum_add_relu, reduced = 1, shape = array<i64: 8, 2, 8, 5, 5>}
+// FUSED:         kernel.reduce_sum x(%[[R]])
+// FUSED-NEXT:    kernel.rowwise table(%[[R]], %x)
 func.func @block(%x: tensor<2x8x5x5xf32>, %w: tensor<8x8x3x3xf32>, %b: tensor<8x1x1xf32>) -> (tensor<2x8xf32>, tensor<8x8x3x3xf32>) {
   %y = nn.convolution %x, %w {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>} : (tensor<2x8x5x5xf32>, tensor<8x8x3x3xf32>) -> tensor<2x8x5x5xf32>
   %z = nn.add %y, %b : (tensor<2x8x5x5xf32>, tensor<8x1x1xf32>) -> tensor<2x8x5x5xf32>

@@ -1,13 +1,17 @@
 """
-Random convolutions of f16 and bf16 on a CPU: results and both gradients are torch's in float64 but for what is rounded.
+Random convolutions of f16 and bf16 on a CPU: results and both gradients are torch's in float64 but for what is rounded. As nests
+they are so on each device, also in f32.
 
-`pytest tests/py/random/test_narrow_convolutions.py --programs 100 --seed 1000` runs 500 of them, five in a step.
+`pytest tests/py/random/test_narrow_convolutions.py --programs 100 --seed 1000` runs 500 of each, five in a step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
+from convolution_nests import write_nests
 from narrow_convolutions import Convolution, Convolutions, convolution, faults_of, loss_of
 from random_layers import Draw
 
@@ -20,23 +24,28 @@ def test_convolutions_are_those_of_torch(program_seed: int) -> None:
     run(drawn(program_seed))
 
 
-def drawn(seed: int) -> list[Convolution]:
+def test_nests_are_those_of_torch(program_seed: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_nests(monkeypatch)
+    run(drawn(program_seed, (torch.float32, torch.bfloat16, torch.float16)), device)
+
+
+def drawn(seed: int, dtypes: Sequence[torch.dtype] = (torch.bfloat16, torch.float16)) -> list[Convolution]:
     """The convolutions of a seed."""
     draw, generator = Draw(seed), torch.Generator().manual_seed(seed)
-    dtype = draw.choice((torch.bfloat16, torch.float16))
+    dtype = draw.choice(dtypes)
     return [convolution(draw, generator, dtype) for _ in range(IN_A_STEP)]
 
 
-def run(each: list[Convolution]) -> None:
+def run(each: list[Convolution], device: str = "cpu") -> None:
     """Compile them as one step, eagerly and by replay, and compare."""
-    model = Convolutions(each)
-    batch = {"one": torch.ones(1)}
+    model = Convolutions(each).to(device)
+    batch = {"one": torch.ones(1, device=device)}
     step = compile_train_step(
         model,
         torch.optim.SGD(model.parameters(), lr=0.0),
         loss_fn=loss_of,
         example=batch,
-        device="cpu",
+        device=device,
         keep_gradients=True,
     )
     start = step.snapshot()
@@ -52,8 +61,8 @@ def run(each: list[Convolution]) -> None:
         faults: list[str] = []
         for number, one in enumerate(each):
             grads = {"x": model.x[number].grad, "w": model.w[number].grad, "b": model.b[number].grad}
-            given = {name: g for name, g in grads.items() if g is not None}
-            given["y"] = outputs[f"y{number}"] if one.g.numel() else one.g
+            given = {name: g.cpu() for name, g in grads.items() if g is not None}
+            given["y"] = outputs[f"y{number}"].cpu() if one.g.numel() else one.g
             faults += [f"{number} {one!r}: {fault}" for fault in faults_of(one, given)]
         assert not faults, "\n".join(faults)
 

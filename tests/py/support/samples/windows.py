@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn import Windows
@@ -29,6 +28,16 @@ CASES: tuple[tuple[Ints, Windows, Ints], ...] = (
     ((1, 1, 12, 12), Windows.of((9, 9), (2, 2), None, (4, 4)), (6, 6)),
 )
 """The shape of x, the relation, and how many windows there are; the last has more positions than a body unrolls."""
+
+DEEP: tuple[tuple[Ints, Windows, Ints, int, int], ...] = (
+    ((2, 3, 5, 6), Windows.of((3, 3), None, None, (1, 1)), (5, 6), 3, 2),
+    ((1, 3, 9), Windows.of((4,), (3,), (2,), (2,)), (3,), 1, 6),
+    ((2, 4, 5, 4), Windows.of((2, 3), (2, 1), None, (1, 1)), (3, 4), 2, 6),
+    ((1, 8, 5, 5), Windows.of((3, 3), (2, 2), None, (1, 1)), (3, 3), 8, 3),
+    ((1, 4, 12, 12), Windows.of((9, 9), (2, 2), None, (4, 4)), (6, 6), 2, 2),
+    ((1, 2, 3, 4, 3), Windows.of((2, 2, 2)), (2, 3, 2), 2, 1),
+)
+"""With the channels of a group and the filters; two of them reduce the channels, and one of these the positions too."""
 
 
 def places(windows: Windows, sizes: Sequence[int], counts: Sequence[int]) -> Any:
@@ -77,6 +86,8 @@ def windows() -> Iterator[Sample]:
     """All of them."""
     for (shape, relation, counts), turned in product(CASES, (False, True)):
         yield from sums(shape, relation, counts, turned)
+    for (shape, relation, counts, own, filters), turned in product(DEEP, (False, True)):
+        yield from weighed(shape, relation, counts, turned, own, filters)
     for shape, relation, counts in CASES:
         yield from matrices(shape, relation, counts)
         yield from extremes(shape, relation, counts)
@@ -126,35 +137,54 @@ def sums(shape: Ints, relation: Windows, counts: Ints, turned: bool) -> Iterator
     given = relation.transposed if turned else relation
     source, size = (counts, tuple(sizes)) if turned else (tuple(sizes), counts)
 
-    def build(*operands: Any) -> Operation:
-        x, *w = operands
-        return nn.WindowSumOp(x, w[0] if w else None, given, size)
-
-    def inside(sizes: Sequence[int], counts: Sequence[int]) -> tuple[Any, Any, Any]:
-        """Every element in a window: its number, its position and its window. Nothing outside is multiplied."""
-        numbers = places(given, sizes, counts).reshape(math.prod(given.kernel), -1)
-        position, window = (numbers >= 0).nonzero(as_tuple=True)
-        return numbers[position, window], position, window
-
-    def reference(x: Any, *w: Any) -> Any:
-        element, position, window = inside(x.shape[2:], size)
-        terms = x.flatten(2)[:, :, element] * (w[0].flatten(1)[:, position] if w else 1)
+    def reference(x: Any) -> Any:
+        element, _, window = inside(given, x.shape[2:], size)
         zeros = torch.zeros(*x.shape[:2], math.prod(size), dtype=x.dtype)
-        return zeros.index_add(2, window, terms).reshape(*x.shape[:2], *size)
+        return zeros.index_add(2, window, x.flatten(2)[:, :, element]).reshape(*x.shape[:2], *size)
+
+    x = text((n, c, *source))
+    yield Sample(f"{x} {given}", tensors(x), lambda x: nn.WindowSumOp(x, None, given, size), reference)
+    yield from weighed(shape, relation, counts, turned, 1, c)
+
+
+def inside(windows: Windows, sizes: Sequence[int], counts: Sequence[int]) -> tuple[Any, Any, Any]:
+    """Every element in a window: its number, its position and its window. Nothing outside is multiplied."""
+    numbers = places(windows, sizes, counts).reshape(math.prod(windows.kernel), -1)
+    position, window = (numbers >= 0).nonzero(as_tuple=True)
+    return numbers[position, window], position, window
+
+
+def weighed(
+    shape: Ints, relation: Windows, counts: Ints, turned: bool, own: int, filters: int
+) -> Iterator[Sample]:
+    """Filters over the channels of groups, and their gradient."""
+    n, c, *sizes = shape
+    groups = c // own
+    given = relation.transposed if turned else relation
+    source, size = (counts, tuple(sizes)) if turned else (tuple(sizes), counts)
+
+    def by_group(x: Any, each: Any) -> Any:
+        """[N, groups, 1, own, elements in windows]."""
+        return x.flatten(2)[:, :, each].reshape(len(x), groups, 1, own, -1)
+
+    def reference(x: Any, w: Any) -> Any:
+        element, position, window = inside(given, x.shape[2:], size)
+        weights = w.flatten(2)[:, :, position].reshape(1, groups, filters // groups, own, -1)
+        terms = (by_group(x, element) * weights).sum(3).reshape(len(x), filters, -1)
+        zeros = torch.zeros(len(x), filters, math.prod(size), dtype=x.dtype)
+        return zeros.index_add(2, window, terms).reshape(len(x), filters, *size)
 
     def weights(x: Any, dy: Any) -> Any:
-        element, position, window = inside(x.shape[2:], dy.shape[2:])
-        terms = (x.flatten(2)[:, :, element] * dy.flatten(2)[:, :, window]).sum(0)
-        zeros = torch.zeros(x.shape[1], math.prod(given.kernel), dtype=x.dtype)
-        return zeros.index_add(1, position, terms).reshape(x.shape[1], *given.kernel)
+        element, position, window = inside(given, x.shape[2:], dy.shape[2:])
+        seen = dy.flatten(2)[:, :, window].reshape(len(x), groups, filters // groups, 1, -1)
+        terms = (by_group(x, element) * seen).sum(0).reshape(filters, own, -1)
+        zeros = torch.zeros(filters, own, math.prod(given.kernel), dtype=x.dtype)
+        return zeros.index_add(2, position, terms).reshape(filters, own, *given.kernel)
 
-    x, w = text((n, c, *source)), text((c, *given.kernel))
-    name = f"{x} {given}"
-    yield Sample(name, tensors(x), build, reference)
-    yield Sample(f"{name} weighed", tensors(x, w), build, reference)
-    yield Sample(
-        name, tensors(x, text((n, c, *size))), lambda x, dy: nn.WindowProductOp(x, dy, given), weights
-    )
+    x, w, y = text((n, c, *source)), text((filters, own, *given.kernel)), text((n, filters, *size))
+    name = f"{x} {given} weighed by {w}"
+    yield Sample(name, tensors(x, w), lambda x, w: nn.WindowSumOp(x, w, given, size), reference)
+    yield Sample(name, tensors(x, y), lambda x, dy: nn.WindowProductOp(x, dy, given, own), weights)
 
 
 def of_largest(relation: Windows, counts: Ints) -> tuple[Callable[[Any], Any], Callable[..., Any]]:

@@ -32,7 +32,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.codegen.schedule import reason, workspace
+from aicf_mlir.codegen.schedule import reason, scheduled, workspace
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import SelectionError, VerifyError
@@ -46,6 +46,7 @@ from aicf_mlir.ir.tensor_op import SEGMENT_SIZES
 from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link, Outer, Yield
 from aicf_mlir.kernels.horizontal import HorizontalKernel, members_of
 from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
+from aicf_mlir.kernels.schedule_text import divided_id
 from aicf_mlir.kernels.segments import EachKernel, RowEachKernel
 
 
@@ -111,10 +112,11 @@ class Selection:
             self._bodies = Bodies(self._module if isinstance(self._module, ModuleOp) else ModuleOp([]))
         return self._bodies
 
-    def generated(self, use: Use) -> Kernel | None:
-        """The kernel that is generated for `use`; None for an op whose kernels are registered.
+    def generated(self, use: Use, kernel_id: str = "") -> Kernel | None:
+        """The kernel that is generated for `use`, by the schedule in `kernel_id`; None for an op whose kernels are registered.
 
-        Raises VerifyError if there is no such body, or if it does not fit domain and operands.
+        Raises VerifyError if there is no such body, or if it does not fit domain and operands; SelectionError for a schedule that
+        the kernel cannot have.
         """
         if not registry.schemas()[use.op].generated:
             return None
@@ -125,7 +127,8 @@ class Selection:
             kernel.verify()
         except VerifyException as error:
             raise VerifyError(str(error)) from error
-        return kernel
+        schedule = divided_id(kernel_id)[1]
+        return scheduled(kernel, schedule) if schedule else kernel
 
     def _kernel(
         self, op: str, attrs: Mapping[str, Any], operands: tuple[Tensor, ...], results: tuple[Tensor, ...]
@@ -206,12 +209,15 @@ class Selection:
         """
         if (kernel := self.generated(use)) is None:
             return registry.select_kernel(use, self.target, wanted)
-        if wanted not in ("", kernel.id):
+        symbol, schedule = divided_id(wanted)
+        if symbol not in ("", kernel.symbol):
             named = ", ".join(f"@{symbol}" for symbol in symbols_of(attributes_of(use)))
             raise SelectionError(
                 f"{wanted!r} is not the kernel of {named} on these operands:"
-                f" that is {kernel.id!r} on {self.target}"
+                f" that is {kernel.symbol!r} on {self.target}"
             )
+        if schedule or not wanted:  # an id without one leaves it to the target
+            kernel = scheduled(kernel, schedule)
         if why := reason(kernel):
             raise SelectionError(f"there is no code for {kernel.id!r} on {self.target}: {why}")
         return kernel.id, workspace(kernel)

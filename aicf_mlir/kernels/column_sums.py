@@ -24,11 +24,11 @@ class PartKernel(Kernel):
     """A kernel whose functions are phases of the launch of another one, and take all addresses of that launch."""
 
     whole_id: str = ""
-    """The id of the kernel that it is a part of."""
+    """The symbol of the kernel that it is a part of."""
     places: tuple[int | None, ...] = ()
 
     @cached_property
-    def id(self) -> str:
+    def symbol(self) -> str:
         """The name of the whole, and of the kind of the part."""
         return f"{self.whole_id}_{self.kind}"
 
@@ -138,7 +138,7 @@ def _sums_of_results(kernel: Kernel) -> PartKernel:
             values.append(builder.line(line.op, args, line.type, line.attr) if known else -1)
     made = builder.finish(values[body.results[number]] for number in kernel.body.late_columns)
     part = _part(kernel, "colwise", len(kernel.domain) - kernel.reduced, made, kernel.body.late_columns)
-    return replace(part, whole_id=f"{kernel.id}_results")
+    return replace(part, whole_id=f"{kernel.symbol}_results")
 
 
 def _part(kernel: Kernel, kind: str, reduced: int, body: Body, results: Sequence[int]) -> PartKernel:
@@ -161,6 +161,6 @@ def _part(kernel: Kernel, kind: str, reduced: int, body: Body, results: Sequence
         reduced,
         tuple(tensors[number] for number in used),
         tuple(kernel.results[number] for number in results),
-        whole_id=kernel.id,
+        whole_id=kernel.symbol,
         places=tuple(named.get(n) for n in range(len(kernel.operands) + len(kernel.results))),
     )

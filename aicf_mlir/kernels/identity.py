@@ -1,4 +1,7 @@
-"""The id of a generated kernel: a hash of every field that it has, so that no field of a new kind can be forgotten."""
+"""The name of a generated kernel: a hash of every field that it has, so that no field of a new kind can be forgotten.
+
+Its schedule alone is not in it: that is beside it in the kernel id, as text.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,11 @@ def written(value: object, aligned: bool) -> str:
     if isinstance(value, Tensor) and not aligned:
         return repr((value.element, value.shape, value.strides))
     if is_dataclass(value) and not isinstance(value, type):
-        parts = (f"{each.name}={written(getattr(value, each.name), aligned)}" for each in fields(value))
+        parts = (
+            f"{each.name}={written(getattr(value, each.name), aligned)}"
+            for each in fields(value)
+            if each.name != "schedule"
+        )
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, tuple):
         return f"({', '.join(written(each, aligned) for each in cast(tuple[object, ...], value))})"

@@ -32,7 +32,7 @@ from aicf_mlir.kernels.identity import kernel_id
 from aicf_mlir.kernels.product import Product
 from aicf_mlir.kernels.tensor import Tensor
 
-GENERATOR = 28
+GENERATOR = 29
 """Counts up whenever the code of a kernel may change: ids, the cache and tests/py/support/generated_texts.txt depend on it."""
 
 MAPS = ("map", "gemm_map")
@@ -58,11 +58,18 @@ class Kernel:
     """The product of a gemm_map; its operands come before all others in a launch."""
     ahead: tuple[int, ...] = ()
     """CUDA: the operands of the launch, by number, that are read before the wait for the launch before it."""
+    schedule: str = ""
+    """The text of kernels/schedule_text.py; "" for what the generator chooses."""
 
     @cached_property
-    def id(self) -> str:
-        """The kernel id: the same text, types, layouts and target give the same id on every machine."""
+    def symbol(self) -> str:
+        """The name of its functions: the same text, types, layouts and target give the same one on every machine."""
         return kernel_id(self, GENERATOR)
+
+    @property
+    def id(self) -> str:
+        """The kernel id: the symbol, and the schedule."""
+        return f"{self.symbol}[{self.schedule}]" if self.schedule else self.symbol
 
     @property
     def is_map(self) -> bool:

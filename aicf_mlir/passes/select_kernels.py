@@ -95,20 +95,17 @@ class SelectKernelsPass(TargetPass):
             if isinstance(launch, FuncOp):
                 launch.attributes[TARGET] = StringAttr(self.target)
             elif isinstance(launch, KernelOp):
-                select(launch, selection, self.locked(launch, lock))
+                select(launch, selection, kernel_of(lock, selection, launch.use))
             elif isinstance(launch, ProgramOp):
-                name_kernels(launch, partial(kernel_of, lock, launch.target.data))
+                name_kernels(launch, partial(kernel_of, lock))
         if lock is not None and self.whole:
             check_module(op, lock)
 
-    def locked(self, op: KernelOp, lock: Lock | None) -> str:
-        """The kernel that `lock` has for `op`; "" for none. LockError for a lock of another target."""
-        return "" if isinstance(op, GeneratedOp) else kernel_of(lock, self.target, op.use)
 
-
-def kernel_of(lock: Lock | None, target: str, use: Use) -> str:
-    """The kernel that `lock` has for a use on `target`; "" for none. LockError for a lock of another target."""
+def kernel_of(lock: Lock | None, selection: Selection, use: Use) -> str:
+    """The kernel that `lock` has for a use; "" for none. LockError for a lock of another target."""
     if lock is None:
         return ""
-    lock.check_target(target)
-    return lock.kernel(text_of(use))
+    lock.check_target(selection.target)
+    kernel = selection.generated(use)
+    return lock.kernel(text_of(use) if kernel is None else kernel.symbol)

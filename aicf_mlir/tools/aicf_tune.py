@@ -10,7 +10,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.plan import ProgramOp
-from aicf_mlir.dialects.plan.kernels import generated_kernels
+from aicf_mlir.dialects.plan.kernels import generated_uses
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.registry import is_cpu
 from aicf_mlir.tools.command_line import OK, ToolParser
@@ -24,6 +24,7 @@ DESCRIPTION = """\
 Measure on this machine which kernel runs each op of a step fastest, and with which of its choices; print them as a lock.
 
   aicf-tune examples/train_step.mlir -o aicf.lock
+  aicf-tune --schedules step.mlir -o aicf.lock           and how the loops of generated kernels are divided
   aicf-tune batch_64.mlir batch_7.mlir -o aicf.lock      one lock for a step of two batch sizes
 
 compile_train_step(lock="aicf.lock") obeys it, and so does aicf-opt --stage plan --lock aicf.lock. A file above plan level is
@@ -40,6 +41,11 @@ class Run(OnePlan):
     def add_options(cls, parser: ToolParser) -> None:
         """Add the option for plans of further sizes."""
         parser.add_argument(
+            "--schedules",
+            action="store_true",
+            help="measure the schedules of generated kernels too: minutes, not seconds",
+        )
+        parser.add_argument(
             "further", nargs="*", metavar="FILE", help="plans of further batch sizes: one lock for all"
         )
 
@@ -49,7 +55,8 @@ class Run(OnePlan):
         check_device(program, device)
         programs = [program, *(Further.read(path, program.target.data) for path in self.options.further)]
         uses = [use for each in programs for use in prebuilt_uses(each).values()]
-        return tuned(uses, [name for each in programs for name in generated_kernels(each)], device).text
+        generated = {id_: found for each in programs for id_, found in generated_uses(each).items()}
+        return tuned(uses, generated, device, self.options.schedules).text
 
 
 class Further(OneFile):

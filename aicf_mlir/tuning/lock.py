@@ -1,7 +1,7 @@
 """`aicf.lock`: the kernel of each op of a step, and the machine that it was measured on. TOML, in a stable order:
 
 version = 1
-generated = ["gen_map_0123456789ab"]        kernels that are generated: their ids identify them fully
+generated = ["gen_map_0123456789ab[map chunk=2048 lanes=16]"]     generated kernels whose schedules were not measured
 
 [machine]                                   the properties that decide the bits of the kernels; another machine refuses the lock
 target = "cpu"
@@ -14,6 +14,10 @@ use = "gemm(a: f32[64, 256], b: f32[256, 8]) -> (out: f32[64, 8])"
 kernel = "gemm_cpu_blas[packed]"
 microseconds = 3.21                         absent if there was nothing to choose
 rejected = ["gemm_cpu_blas[blocks]: 3.88 us"]
+
+[[op]]                                      a generated kernel, by its symbol
+use = "gen_colwise_0123456789ab"
+kernel = "gen_colwise_0123456789ab[columns rows=32 strip=2048]"
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from typing import Any, cast
 from aicf_mlir.errors import LockError
 from aicf_mlir.ir.diagnostics import LocatedError
 from aicf_mlir.ir.reading import read_text, shown_path
+from aicf_mlir.kernels.schedule_text import divided_id
 from aicf_mlir.tuning.machine import machine_of
 
 VERSION = 1
@@ -95,6 +100,10 @@ class Lock:
         """The kernel of the use with this text; "" where the lock does not name it."""
         return self.rows[use].kernel if use in self.rows else ""
 
+    def names(self, generated: str) -> bool:
+        """True if the lock has this generated kernel, as it is or as the choice for its symbol."""
+        return generated in self.generated or self.kernel(divided_id(generated)[0]) == generated
+
     def check_target(self, target: str) -> None:
         """Raise LockError if the lock was made for another target."""
         if (own := self.machine["target"]) != target:
@@ -120,7 +129,7 @@ class Lock:
     def check_whole(self, uses: Iterable[str], generated: Iterable[str]) -> None:
         """Raise LockError, with the missing parts, if a step has uses or generated kernels that the lock does not name."""
         missing = [use for use in dict.fromkeys(uses) if use not in self.rows]
-        missing += [kernel for kernel in dict.fromkeys(generated) if kernel not in self.generated]
+        missing += [kernel for kernel in dict.fromkeys(generated) if not self.names(kernel)]
         if not missing:
             return
         shown = [f"+ {use}" for use in missing[:MOST_SHOWN]]

@@ -2,7 +2,7 @@
 
 A candidate is a kernel of the registry with one of its choices. All candidates of a use run in turns on the same random operands,
 several launches in a row. The median over the turns counts, and the preferred one stays unless another is faster by more than the
-noise.
+noise. Of a generated kernel the schedules are tried that are next to the best so far, until none is faster.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from aicf_mlir import _C
+from aicf_mlir.codegen import schedule
+from aicf_mlir.codegen.build import build
 from aicf_mlir.errors import AicfError, SelectionError
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.ir.registry import OperandSpec, Use
+from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.tuning.lock import Choice, Lock
 from aicf_mlir.tuning.machine import machine_of
 from aicf_mlir.tuning.obeyed import text_of
@@ -29,6 +32,10 @@ WINDOW = 2e-3
 MOST_LAUNCHES = 64
 NOISE = 0.02
 """The share by which another candidate must be faster than one that is preferred."""
+FOLLOWING = {"chunks", "block", "ahead"}
+"""Numbers of rows that depend on how many threads have one."""
+MOST_ROUNDS = 4
+"""How often the search for a schedule moves on."""
 FLOATS = ("f16", "bf16", "f32", "f64")
 
 
@@ -40,11 +47,48 @@ class Candidate:
     workspace: int
 
 
-def tuned(uses: Iterable[Use], generated: Iterable[str], device: str) -> Lock:
-    """The lock of a step that has these uses and generated kernels, measured on `device` ("cpu", "cuda:0")."""
+def tuned(
+    uses: Iterable[Use], generated: Mapping[str, tuple[Use, Kernel]], device: str, schedules: bool = False
+) -> Lock:
+    """The lock of a step that has these uses and generated kernels by id, measured on `device` ("cpu", "cuda:0"); with
+    `schedules` those of generated kernels are measured too.
+    """
     rows = {text_of(use): use for use in uses}
     chosen = {text: _row(text, use, device) for text, use in sorted(rows.items())}
-    return Lock(machine_of(device), chosen, frozenset(generated))
+    if not schedules:
+        return Lock(machine_of(device), chosen, frozenset(generated))
+    several = {
+        id_: scheduled for id_, scheduled in generated.items() if len(schedule.candidates(scheduled[1])) > 1
+    }
+    for use, kernel in several.values():
+        chosen[kernel.symbol] = _scheduled_row(use, kernel, device)
+    return Lock(machine_of(device), chosen, frozenset(generated.keys() - several))
+
+
+def _scheduled_row(use: Use, kernel: Kernel, device: str) -> Choice:
+    """The schedule that no schedule beside it beats, from the chosen one on."""
+    able = {each.id: each for each in schedule.candidates(kernel)}
+    best, operands, tried = next(iter(able)), _Operands(use, device), dict[str, _Run]()
+    times: dict[str, float] = {}
+    for _ in range(MOST_ROUNDS):
+        near = {id_: each for id_, each in able.items() if is_near(each.schedule, able[best].schedule)}
+        codes = build(each for id_, each in near.items() if id_ not in tried)
+        for id_, code in codes.items():
+            tried[id_] = _Run(operands, Candidate(id_, schedule.workspace(able[id_])), code)
+        times = _times({id_: tried[id_] for id_ in (best, *(id_ for id_ in near if id_ != best))})
+        if (found := preferred(times)) == best:
+            break
+        best = found
+    told = [f"{id_}: {time * 1e6:.2f} us" for id_, time in times.items() if id_ != best]
+    return Choice(kernel.symbol, best, round(times[best] * 1e6, 2), tuple(told))
+
+
+def is_near(one: str, other: str) -> bool:
+    """True if two schedules differ in one number, besides those that follow from it, or are of two forms."""
+    if one.partition(" ")[0] != other.partition(" ")[0]:
+        return True
+    names = {word.partition("=")[0] for word in set(one.split(" ")) ^ set(other.split(" "))} - FOLLOWING
+    return len(names) <= 1 or names == {"lanes", "parts"}
 
 
 def candidates(use: Use, device: str) -> list[Candidate]:
@@ -77,14 +121,19 @@ def _row(text: str, use: Use, device: str) -> Choice:
             refused.append(f"{candidate.kernel}: {error}")
     if not runs:
         raise SelectionError(f"no kernel runs {text} on this machine: {'; '.join(refused)}")
+    times = _times(runs)
+    best = preferred(times)
+    told = [f"{kernel}: {time * 1e6:.2f} us" for kernel, time in times.items() if kernel != best]
+    return Choice(text, best, round(times[best] * 1e6, 2), (*told, *refused))
+
+
+def _times(runs: Mapping[str, _Run]) -> dict[str, float]:
+    """The median seconds of each."""
     turns: dict[str, list[float]] = {kernel: [] for kernel in runs}
     for _ in range(TURNS):
         for kernel, run in runs.items():
             turns[kernel].append(run.seconds())
-    times = {kernel: statistics.median(each) for kernel, each in turns.items()}
-    best = preferred(times)
-    told = [f"{kernel}: {time * 1e6:.2f} us" for kernel, time in times.items() if kernel != best]
-    return Choice(text, best, round(times[best] * 1e6, 2), (*told, *refused))
+    return {kernel: statistics.median(each) for kernel, each in turns.items()}
 
 
 def preferred(times: Mapping[str, float]) -> str:
@@ -117,7 +166,7 @@ class _Operands:
 class _Run:
     """A candidate that is ready: some launches in a row."""
 
-    def __init__(self, operands: _Operands, candidate: Candidate):
+    def __init__(self, operands: _Operands, candidate: Candidate, code: _C.Code | None = None):
         use, workspace = operands.use, candidate.workspace
         arenas = {**operands.arenas, "workspace": _C.Arena(operands.device, workspace)}
         launch: _C.Launch = {
@@ -128,6 +177,7 @@ class _Run:
             "counts": use.counts,
             "attrs": use.arguments[3],
             "workspace": ("workspace", 0, workspace) if workspace else None,
+            "code": code,
         }
         self._count = 1
         self._executor = _C.Executor(operands.device, arenas, [launch])

@@ -1,6 +1,7 @@
 """Runs generated CUDA kernels and compares them with NumPy; a pack of them needs NumPy and a driver only.
 
-    python tests/gpu/generated_kernels.py [--seed S] [--count N] [--products N] [--only WORD]    generates, compiles and runs
+    python tests/gpu/generated_kernels.py [--seed S] [--count N] [--products N] [--only WORD] [--schedules N]
+                                                                      generates, compiles and runs
     python tests/gpu/generated_kernels.py --pack FILE                 generates and compiles, on any machine
     python tests/gpu/generated_kernels.py --run FILE                  runs what was packed
 
@@ -14,10 +15,11 @@ import argparse
 import ctypes
 import hashlib
 import json
+import random
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -77,8 +79,12 @@ class Case:
     expected: list[NDArray[np.generic]]
 
 
-def generate_cases(seed: int, count: int, each: int, target: str, word: str = "") -> Iterator[Case]:
-    """Random kernels, those of models, special values; every `each`-th product; of these whose name has `word`."""
+def generate_cases(
+    seed: int, count: int, each: int, target: str, word: str = "", schedules: int = 2
+) -> Iterator[Case]:
+    """Random kernels, those of models, special values, with so many schedules besides the chosen one; every `each`-th product; of
+    these whose name has `word`.
+    """
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "py" / "support"))
     from concurrent.futures import ThreadPoolExecutor
     from itertools import chain, islice
@@ -91,6 +97,7 @@ def generate_cases(seed: int, count: int, each: int, target: str, word: str = ""
 
     from aicf_mlir.codegen.cuda import generate
     from aicf_mlir.codegen.nvrtc import compile_cuda
+    from aicf_mlir.codegen.schedule import candidates
     from aicf_mlir.interpreters.numerics import NUMPY_TYPES
     from aicf_mlir.kernels.kernel import Tensor
 
@@ -141,6 +148,13 @@ def generate_cases(seed: int, count: int, each: int, target: str, word: str = ""
         image = compile_cuda(code.source, target)
         return Case(packed, image, [o.view(np.uint8) for o in case.blocks], list(case.expected))
 
+    draw = random.Random(seed)
+
+    def scheduled(case: GeneratedCase) -> Iterator[GeneratedCase]:
+        first, *others = candidates(case.kernel)
+        for kernel in (first, *draw.sample(others, min(schedules, len(others)))):
+            yield replace(case, kernel=kernel)
+
     cases = list(
         chain(
             random_cases(seed, count, target),
@@ -153,7 +167,8 @@ def generate_cases(seed: int, count: int, each: int, target: str, word: str = ""
         cases += chain_cases(seed, target=target)
     of_products = (tile_cases, other_cases, short_sum_cases, batch_cases, large_cases)
     with ThreadPoolExecutor() as pool:
-        yield from pool.map(pack, (case for case in cases if word in case.name))
+        wanted = (each for case in cases if word in case.name for each in scheduled(case))
+        yield from pool.map(pack, wanted)
         products = chain(*(made(target) for made in of_products))
         yield from pool.map(
             pack_product, (case for case in islice(products, 0, None, each) if word in case.name)
@@ -314,6 +329,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=40, help="random kernels of each kind (40)")
     parser.add_argument("--products", type=int, default=1, help="run every N-th product (1)")
+    parser.add_argument("--schedules", type=int, default=2, help="of each, besides the chosen one (2)")
     parser.add_argument("--only", default="", metavar="WORD", help="those whose name has it")
     parser.add_argument(
         "--runs", type=int, default=20, help="eager runs of each, whose bits are compared (20)"
@@ -322,16 +338,17 @@ def main() -> int:
     parser.add_argument("--pack", type=Path, metavar="FILE")
     parser.add_argument("--run", type=Path, metavar="FILE")
     options = parser.parse_args()
+
+    def generated(target: str) -> Iterator[Case]:
+        return generate_cases(
+            options.seed, options.count, options.products, target, options.only, options.schedules
+        )
+
     if options.pack:
-        cases = generate_cases(options.seed, options.count, options.products, options.target, options.only)
-        write(cases, options.pack)
+        write(generated(options.target), options.pack)
         return 0
     driver = Driver()
-    cases = (
-        read(options.run)
-        if options.run
-        else generate_cases(options.seed, options.count, options.products, driver.target(), options.only)
-    )
+    cases = read(options.run) if options.run else generated(driver.target())
     arena = driver.allocate(1 << 26)
     checked, bad = 0, 0
     for case in cases:

@@ -52,11 +52,11 @@ def code(kernel: BackToBackKernel) -> Code:
         text.add(header_text(name))
     products(text, kernel)
     outer_products(text, kernel, plan)
-    with text.block(head(parameters(kernel), kernel.id, plan.threads, 1)):
+    with text.block(head(parameters(kernel), kernel.symbol, plan.threads, 1)):
         ChainWriter(kernel, plan, text).write()
-    phases = [Phase(kernel.id, plan.blocks, threads=plan.threads, shared=plan.shared)]
+    phases = [Phase(kernel.symbol, plan.blocks, threads=plan.threads, shared=plan.shared)]
     if plan.summed:
-        second = f"{kernel.id}_sums"
+        second = f"{kernel.symbol}_sums"
         with text.block(head(parameters(kernel), second, LANES * STRANDS)):
             add_partial_sums(text, kernel, plan)
         phases.append(Phase(second, -(-plan.summed // LANES), threads=LANES * STRANDS))

@@ -5,9 +5,6 @@ The number of blocks follows from the shapes. A second phase adds their partial 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
-
 from aicf_mlir.codegen.cuda.access import (
     Coordinates,
     begin,
@@ -19,100 +16,16 @@ from aicf_mlir.codegen.cuda.access import (
     put,
     reach,
     signature,
-    size_of,
-    varying,
-    width,
 )
-from aicf_mlir.codegen.cuda.scalars import REDUCERS, STORED, TYPES, stored
+from aicf_mlir.codegen.cuda.column_schedules import THREADS, WARP, ColumnSchedule, reductions, schedule
+from aicf_mlir.codegen.cuda.scalars import STORED, TYPES, stored
 from aicf_mlir.codegen.cuda.text import Scope, Text, closure, line_of, reduction
 from aicf_mlir.ir.body import is_table
-from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.layouts import ALIGNMENT
-from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, collapse
+from aicf_mlir.kernels.kernel import Code, Kernel, Phase
 
-THREADS = 256
-WARP = 32
-LEAST_ROWS = 4
-"""The fewest rows of a thread before rows are divided among blocks."""
-ROOM = 64
-"""Registers of a thread for its sums, at most."""
-IN_FLIGHT = 256
-"""Bytes that a thread reads ahead, at most."""
 PARTS_IN_FLIGHT = 8
 """Partial rows that a thread of the second phase reads before it adds them."""
-
-
-@dataclass(frozen=True)
-class ColumnSchedule:
-    """The distribution of rows and columns over blocks."""
-
-    rows: tuple[Axis, ...]
-    columns: tuple[Axis, ...]
-    width: int
-    """Neighbouring columns of a thread."""
-    across: int
-    """The threads of a block along the columns, a power of two; the others are along the rows."""
-    parts: int
-    """Blocks that share the rows of a column."""
-    batch: int
-    """Rows of a thread whose reads are under way together."""
-
-    @property
-    def down(self) -> int:
-        """Threads of a block that share a column."""
-        return THREADS // self.across
-
-    @property
-    def height(self) -> int:
-        """Rows."""
-        return prod(axis.size for axis in self.rows)
-
-    @property
-    def breadth(self) -> int:
-        """Columns."""
-        return prod(axis.size for axis in self.columns)
-
-    @property
-    def vectors(self) -> int:
-        """The number of vectors of columns."""
-        return self.breadth // self.width
-
-    @property
-    def tiles(self) -> int:
-        """The number of blocks along the columns."""
-        return -(-self.vectors // self.across)
-
-
-def schedule(kernel: Kernel) -> ColumnSchedule:
-    """Parts so that the blocks fill a chip, while each thread has a few rows."""
-    rows = collapse(kernel, list(kernel.reduced_dims))
-    columns = collapse(kernel, range(kernel.reduced, len(kernel.domain)))
-    axes = [*rows, *columns]
-    wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if columns else 1
-    needed = sum(reduction(kernel, value).bytes for value in reductions(kernel)) // 4
-    while wide > 1 and (columns[-1].size % wide or wide * needed > ROOM):
-        wide //= 2
-    plan = ColumnSchedule(tuple(rows), tuple(columns), wide, 1, 1, 1)
-    across = 1
-    while across < min(WARP, plan.vectors):
-        across *= 2
-    down, tiles = THREADS // across, -(-plan.vectors // across)
-    parts = min(2 * chip_of(kernel.target).processors // max(tiles, 1), plan.height // (down * LEAST_ROWS))
-    read = sum(
-        size_of(tensor.element) * (wide if columns and columns[-1].strides[number] else 1)
-        for number, tensor in enumerate(kernel.operands)
-        if kernel.wide[number] and not is_table(kernel.body.args[number])
-    )
-    batch = 4
-    while batch > 1 and batch * read > IN_FLIGHT:
-        batch //= 2
-    return ColumnSchedule(plan.rows, plan.columns, wide, across, max(parts, 1), batch)
-
-
-def reductions(kernel: Kernel) -> list[int]:
-    """The values that are reductions."""
-    first = len(kernel.body.args)
-    return [first + n for n, line in enumerate(kernel.body.lines) if line.op in REDUCERS]
 
 
 def places(kernel: Kernel, items: int) -> tuple[list[int], int]:
@@ -135,12 +48,12 @@ def code(kernel: Kernel) -> Code:
     """The text of a colwise kernel and its one or two launches."""
     plan = schedule(kernel)
     text = Text()
-    first = kernel.id if plan.parts == 1 else f"{kernel.id}_rows"
+    first = kernel.symbol if plan.parts == 1 else f"{kernel.symbol}_rows"
     with text.block(signature(kernel, first, THREADS)):
         ColumnWriter(kernel, plan, text).write()
     phases = [Phase(first, plan.tiles * plan.parts, threads=THREADS)]
     if plan.parts > 1:
-        second = f"{kernel.id}_columns"
+        second = f"{kernel.symbol}_columns"
         threads = WARP * strands(kernel)
         with text.block(signature(kernel, second, threads)):
             add_parts(text, kernel, plan)

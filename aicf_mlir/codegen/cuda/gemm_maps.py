@@ -69,7 +69,7 @@ def code(kernel: Kernel) -> Code:
     text = product_text(
         problem,
         size,
-        kernel.id,
+        kernel.symbol,
         parameters,
         _epilogue(kernel, axes, neighbours, early, staged),
         f"Epilogue{{{', '.join(name for _, name in _members(kernel))}}}",
@@ -80,7 +80,7 @@ def code(kernel: Kernel) -> Code:
     )
     blocks = blocks_of(problem, size) if elements(kernel.domain) else 0
     shared = size["shared"] + (staged.bytes * staged.words if staged else 0)
-    return Code(text, (Phase(kernel.id, blocks, threads=size["threads"], shared=shared),))
+    return Code(text, (Phase(kernel.symbol, blocks, threads=size["threads"], shared=shared),))
 
 
 def can_prefetch(kernel: Kernel) -> frozenset[int]:

@@ -10,7 +10,7 @@ from aicf_mlir.codegen.cuda import (
     gemm_maps,
     horizontal,
     maps,
-    row_schedules,
+    row_forms,
     rows,
     rows_and_columns,
     segment_rows,
@@ -36,7 +36,7 @@ def generate(kernel: Kernel) -> Code:
 def _code(kernel: Kernel) -> Code:
     match kernel.kind:
         case "map":
-            return maps.code(kernel)
+            return maps.code(kernel, maps.schedule(kernel))
         case "multi_tensor_map" if isinstance(kernel, EachKernel):
             return segments.code(kernel)
         case "multi_tensor_rowwise" if isinstance(kernel, RowEachKernel):
@@ -52,10 +52,8 @@ def _code(kernel: Kernel) -> Code:
         case _ if has_column_sums(kernel):
             return _with_column_sums(kernel)
         case _:
-            plan = row_schedules.schedule(kernel)
-            if split_rows.parts(kernel, plan) > 1:
-                return split_rows.code(kernel, plan)
-            return rows.code(kernel, row_schedules.beside(kernel, plan) or plan)
+            plan = row_forms.schedule_of(kernel)
+            return (split_rows if plan.parts > 1 else rows).code(kernel, plan)
 
 
 def _with_column_sums(kernel: Kernel) -> Code:
@@ -90,6 +88,6 @@ def workspace(kernel: Kernel) -> int:
                 return rows_and_columns.workspace(*found)
             return max(workspace(part) for part in apart(kernel))
         case "rowwise":
-            return split_rows.workspace(kernel)
+            return split_rows.workspace(kernel, row_forms.schedule_of(kernel))
         case _:
             return 0

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from itertools import groupby
 
-from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, row_schedules, rows, split_rows
+from aicf_mlir.codegen.cuda import column_schedules, columns, gemm_maps, maps, row_schedules, rows, split_rows
 from aicf_mlir.codegen.cuda.access import begin, find, head, index_of, pointer, signature, tensors
 from aicf_mlir.codegen.cuda.dependency import READ_AHEAD
 from aicf_mlir.codegen.cuda.products import header_text, is_small_product
@@ -72,8 +72,8 @@ def part_of(kernel: Kernel) -> MemberCode | str:
                 return "a product of large tiles has a launch of its own"
             header, made = tile["header"], gemm_maps.code(kernel)
         case "map":
-            made = small_map(kernel) if is_small_map(kernel) else maps.code(kernel)
-        case "colwise" if columns.schedule(kernel).parts == 1:
+            made = small_map(kernel) if is_small_map(kernel) else maps.code(kernel, maps.schedule(kernel))
+        case "colwise" if column_schedules.schedule(kernel).parts == 1:
             made = columns.code(kernel)
         case "rowwise" if not has_column_sums(kernel):
             plan = row_schedules.schedule(kernel)
@@ -129,7 +129,7 @@ def small_map(kernel: Kernel) -> Code:
     text = Text()
     axes = collapse(kernel, range(len(kernel.domain)))
     read = [n for n in range(len(kernel.operands)) if not is_table(kernel.body.args[n])]
-    with text.block(signature(kernel, kernel.id, THREADS)):
+    with text.block(signature(kernel, kernel.symbol, THREADS)):
         begin(text)
         text.add(
             f"const unsigned warp = threadIdx.x / {row_schedules.WARP}u, lane = threadIdx.x % {row_schedules.WARP}u;"
@@ -150,7 +150,7 @@ def small_map(kernel: Kernel) -> Code:
                     at = place.offset(len(kernel.operands) + n)
                     value = stored(kernel.results[n].element, scope[kernel.body.results[n]])
                     text.add(f"{pointer(kernel, len(kernel.operands) + n)}[{at}] = {value};")
-    return Code(str(text), (Phase(kernel.id, 1, threads=THREADS),))
+    return Code(str(text), (Phase(kernel.symbol, 1, threads=THREADS),))
 
 
 @dataclass(frozen=True)
@@ -171,11 +171,11 @@ class EqualMembers:
 def groups_of(kernel: HorizontalKernel) -> list[EqualMembers]:
     """The groups of all members by their texts, in the order of their blocks; SelectionError for one that cannot be a member."""
     order = sorted(
-        range(len(kernel.parts)), key=lambda n: (ORDER.index(kernel.parts[n].kind), kernel.parts[n].id, n)
+        range(len(kernel.parts)), key=lambda n: (ORDER.index(kernel.parts[n].kind), kernel.parts[n].symbol, n)
     )
     groups: list[EqualMembers] = []
     first = 0
-    for _, numbers in groupby(order, key=lambda n: kernel.parts[n].id):
+    for _, numbers in groupby(order, key=lambda n: kernel.parts[n].symbol):
         same = tuple(numbers)
         part = part_of(kernel.parts[same[0]])
         if isinstance(part, str):
@@ -199,7 +199,7 @@ def code(kernel: HorizontalKernel) -> Code:
             table(text, f"unsigned operand{number}", [operand for operand, _ in firsts])
             table(text, f"unsigned result{number}", [len(kernel.operands) + result for _, result in firsts])
     rounds = any(part.product is not None and part.product.allow_tf32 for part in kernel.parts)
-    with text.block(head([ADDRESSES], kernel.id, THREADS, RESIDENT_TF32 if rounds else RESIDENT)):
+    with text.block(head([ADDRESSES], kernel.symbol, THREADS, RESIDENT_TF32 if rounds else RESIDENT)):
         if ahead:
             text.add(READ_AHEAD)
         else:
@@ -211,7 +211,7 @@ def code(kernel: HorizontalKernel) -> Code:
     device_code = header_text(*headers)
     shared = max(group.part.shared for group in groups)
     blocks = groups[-1].first + groups[-1].blocks
-    phase = Phase(kernel.id, blocks, threads=THREADS, shared=shared)
+    phase = Phase(kernel.symbol, blocks, threads=THREADS, shared=shared)
     return Code(f"{device_code}\n{text}", (phase,), one_table=True)
 
 

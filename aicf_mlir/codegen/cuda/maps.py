@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from aicf_mlir.codegen.cuda.access import (
     Coordinates,
@@ -25,6 +26,7 @@ from aicf_mlir.codegen.cuda.text import Scope, Text
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, collapse, elements
+from aicf_mlir.kernels.schedule_text import ScheduleText, expect, powers
 
 THREADS = 128
 IN_FLIGHT = 64
@@ -33,10 +35,13 @@ RESIDENT = 1024
 """The threads of a multiprocessor that have registers for reads ahead, if memory limits a map."""
 MEMORY = 8
 """The bytes of a point from which on memory limits a map; below, arithmetic wants as many threads as possible."""
-
-
 SECTOR = 32
 """Bytes of memory that are read at once, at least."""
+MOST_VECTORS = 8
+MOST_THREADS = 1024
+
+
+NAMES = ("width", "vectors", "threads", "resident", "across")
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class MapSchedule:
     """The threads of a block."""
     resident: int = 0
     """Blocks that a multiprocessor has at the same time, at least."""
+    across: int = 0
+    """1 if neighbouring threads take the neighbours of a tensor that lies across."""
 
     @property
     def count(self) -> int:
@@ -66,13 +73,28 @@ class MapSchedule:
         """The points after the last vector, in a domain of one axis."""
         return self.axes[-1].size % self.width if self.axes else 0
 
+    @property
+    def text(self) -> str:
+        """What the kernel id says of it."""
+        return str(ScheduleText("map", {name: getattr(self, name) for name in NAMES}))
+
 
 def schedule(kernel: Kernel) -> MapSchedule:
-    """The schedule of a map, with axes in the order in which the first result is stored in memory."""
+    """The schedule that a map names, or else the one that is chosen for it."""
+    return given(kernel, kernel.schedule) if kernel.schedule else chosen(kernel)
+
+
+def axes_of(kernel: Kernel) -> tuple[list[Axis], int]:
+    """The axes in the order in which the first result is stored in memory, and the neighbours that a thread can take at most."""
     strides = kernel.results[0].strides if kernel.results else ()
     dims = sorted(range(len(kernel.domain)), key=lambda dim: -abs(strides[dim]) if strides else dim)
     axes = collapse(kernel, dims)
-    wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if axes else 1
+    return axes, width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if axes else 1
+
+
+def chosen(kernel: Kernel) -> MapSchedule:
+    """The schedule of a map by its chip."""
+    axes, wide = axes_of(kernel)
     read = sum(
         size_of(tensor.element) * wide
         for tensor, type_ in zip(kernel.operands, kernel.body.args, strict=True)
@@ -85,7 +107,37 @@ def schedule(kernel: Kernel) -> MapSchedule:
     moved = sum(size_of(tensors(kernel)[number].element) for number in varying(kernel, axes))
     waits = vectors > 1 and moved >= MEMORY
     walked = across(kernel, axes, wide)
-    return MapSchedule(tuple(walked), wide, vectors, resident=RESIDENT // THREADS if waits else 0)
+    resident = RESIDENT // THREADS if waits else 0
+    return MapSchedule(tuple(walked), wide, vectors, resident=resident, across=int(walked is not axes))
+
+
+def given(kernel: Kernel, text: str) -> MapSchedule:
+    """The schedule of this text; SelectionError where the map has none such."""
+    found = ScheduleText.parse(text, {"map": NAMES})
+    axes, wide = axes_of(kernel)
+    expect(text, "width", found["width"], list(powers(wide)), " for these tensors")
+    expect(text, "vectors", found["vectors"], list(powers(MOST_VECTORS)))
+    expect(text, "threads", found["threads"], list(powers(MOST_THREADS, 32)))
+    expect(text, "resident", found["resident"], range(2 * MOST_THREADS // found["threads"] + 1))
+    walked = across(kernel, axes, found["width"]) if found["across"] else axes
+    expect(text, "across", found["across"], range(1 + (walked is not axes)), " for these tensors")
+    return MapSchedule(tuple(walked), *(found[name] for name in NAMES))
+
+
+def candidates(kernel: Kernel) -> Iterator[MapSchedule]:
+    """The schedule that is chosen, then others."""
+    first = chosen(kernel)
+    axes, wide = axes_of(kernel)
+    yield first
+    for size, lies in product(powers(wide), (0, 1)):
+        walked = across(kernel, axes, size) if lies else axes
+        if lies and walked is axes:
+            continue
+        for vectors, threads in product(powers(MOST_VECTORS // 2), powers(MOST_THREADS // 2, 64)):
+            for resident in dict.fromkeys((0, RESIDENT // threads, 2 * MOST_THREADS // threads)):
+                plan = MapSchedule(tuple(walked), size, vectors, threads, resident, lies)
+                if plan != first:
+                    yield plan
 
 
 def across(kernel: Kernel, axes: list[Axis], wide: int) -> list[Axis]:
@@ -111,11 +163,10 @@ def parted(axis: Axis, size: int, step: int) -> Axis:
     return Axis(axis.dims, size, tuple(stride * step for stride in axis.strides))
 
 
-def code(kernel: Kernel, plan: MapSchedule | None = None) -> Code:
-    """The text of a map and its one launch, by its own schedule or another one."""
-    plan = plan or schedule(kernel)
+def code(kernel: Kernel, plan: MapSchedule) -> Code:
+    """The text of a map and its one launch."""
     text = Text()
-    with text.block(signature(kernel, kernel.id, plan.threads, plan.resident)):
+    with text.block(signature(kernel, kernel.symbol, plan.threads, plan.resident)):
         begin(text)
         _vectors(text, kernel, plan)
         if plan.rest:
@@ -123,7 +174,7 @@ def code(kernel: Kernel, plan: MapSchedule | None = None) -> Code:
     per_block = plan.threads * plan.vectors
     threads = max(plan.count, plan.rest)
     blocks = -(-threads // per_block) if elements(kernel.domain) else 0
-    return Code(str(text), (Phase(kernel.id, blocks, threads=plan.threads),))
+    return Code(str(text), (Phase(kernel.symbol, blocks, threads=plan.threads),))
 
 
 def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:

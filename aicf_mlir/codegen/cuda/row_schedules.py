@@ -13,6 +13,7 @@ from aicf_mlir.codegen.cuda.text import reduction
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.kernels.kernel import Axis, Kernel, Tensor, collapse, strides_along
+from aicf_mlir.kernels.schedule_text import ScheduleText
 
 WARP = 32
 THREADS = 64
@@ -57,6 +58,8 @@ class RowSchedule:
     """The bytes of all strips."""
     side: int = 1
     """Neighbouring rows whose elements a warp reads at once, and that a block has; the lanes of a row are in different warps."""
+    parts: int = 1
+    """Blocks that share a row, each walk over it a launch (codegen/cuda/split_rows.py)."""
 
     def walked(self, lanes: int, ahead: int = 4) -> RowSchedule:
         """The same rows, each walked over by so many lanes once for each pass."""
@@ -75,6 +78,19 @@ class RowSchedule:
         return self.threads // self.lanes
 
     @property
+    def text(self) -> str:
+        """What the kernel id says of it: what does not matter is left out."""
+        numbers = {"width": self.width, "lanes": self.lanes, "chunks": self.chunks}
+        if self.side == 1 and self.lanes <= WARP:
+            numbers["block"] = self.block
+        if not self.chunks and self.parts == 1:
+            numbers["ahead"] = self.ahead
+        numbers |= {"once": int(self.read_once), "shared": int(bool(self.strips))}
+        for name, neutral in (("side", self.side), ("parts", self.parts)):
+            numbers[name] = neutral if neutral > 1 else 0
+        return str(ScheduleText("rows", numbers))
+
+    @property
     def count(self) -> int:
         """Rows."""
         return prod(axis.size for axis in self.rows)
@@ -85,8 +101,8 @@ class RowSchedule:
         return prod(axis.size for axis in self.columns) // self.width
 
 
-def schedule(kernel: Kernel) -> RowSchedule:
-    """The fewest threads a row that hold it in registers and, all rows together, fill a chip."""
+def draft(kernel: Kernel) -> RowSchedule:
+    """Rows and columns, with as many neighbours to a thread as it can take, and one lane."""
     reduced = set(kernel.reduced_dims)
     rows = collapse(kernel, [dim for dim in range(len(kernel.domain)) if dim not in reduced])
     columns = columns_of(kernel)
@@ -94,12 +110,17 @@ def schedule(kernel: Kernel) -> RowSchedule:
     wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if columns else 1
     while columns and columns[-1].size % wide:
         wide //= 2
-    plan = RowSchedule(tuple(rows), tuple(columns), wide, 1, 1)
+    return RowSchedule(tuple(rows), tuple(columns), wide, 1, 1)
+
+
+def schedule(kernel: Kernel) -> RowSchedule:
+    """The fewest threads a row that hold it in registers and, all rows together, fill a chip; a block or more has a row."""
+    plan = draft(kernel)
     while plan.lanes < min(plan.vectors, WARP):
         plan = replace(plan, lanes=plan.lanes * 2)
     passes = plan_passes(kernel, hold=True)
     read = early(kernel, plan)
-    each = registers(kernel, passes, read) * wide
+    each = registers(kernel, passes, read) * plan.width
     moved = [
         *(kernel.operands[number] for number in read),
         *(tensor for number, tensor in enumerate(kernel.results) if kernel.is_whole(number)),
@@ -193,12 +214,18 @@ def beside(kernel: Kernel, plan: RowSchedule) -> RowSchedule | None:
         if plan.count * plan.lanes >= enough_of(kernel)[2] and (not again or chunks * each <= USUAL_ROOM):
             break
         plan = replace(plan, lanes=2 * plan.lanes)
-    found = (reduction(kernel, value) for walk in passes.passes for value in walk.reductions)
-    if sum(of.bytes for of in found) * SIDE * (plan.lanes + 1) > EXCHANGED:
+    if not exchanges(kernel, plan):
         return None
     chunks = -(-plan.vectors // plan.lanes)
     room = ROOM.get(plan.threads, USUAL_ROOM)
-    return replace(plan, chunks=chunks) if again and chunks * each <= room else plan
+    return replace(plan, chunks=chunks, ahead=4) if again and chunks * each <= room else plan
+
+
+def exchanges(kernel: Kernel, plan: RowSchedule) -> bool:
+    """True if shared memory has room for what the lanes of neighbouring rows exchange."""
+    passes = plan_passes(kernel, hold=True).passes
+    found = (reduction(kernel, value) for walk in passes for value in walk.reductions)
+    return sum(of.bytes for of in found) * SIDE * (plan.lanes + 1) <= EXCHANGED
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:

@@ -33,10 +33,10 @@ from aicf_mlir.kernels.kernel import Code, Kernel, Phase
 def code(kernel: Kernel, plan: RowSchedule) -> Code:
     """The text of a rowwise kernel and its one launch."""
     text = Text()
-    with text.block(signature(kernel, kernel.id, plan.threads)):
+    with text.block(signature(kernel, kernel.symbol, plan.threads)):
         RowWriter(kernel, plan, text).write()
     blocks = -(-plan.count // plan.rows_per_block)
-    return Code(str(text), (Phase(kernel.id, blocks, threads=plan.threads, shared=plan.shared),))
+    return Code(str(text), (Phase(kernel.symbol, blocks, threads=plan.threads, shared=plan.shared),))
 
 
 class RowWriter:

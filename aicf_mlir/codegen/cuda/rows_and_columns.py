@@ -22,6 +22,8 @@ from aicf_mlir.codegen.cuda.access import (
     signature,
     size_of,
 )
+from aicf_mlir.codegen.cuda.column_schedules import reductions
+from aicf_mlir.codegen.cuda.column_schedules import schedule as of_columns
 from aicf_mlir.codegen.cuda.passes import plan_passes, registers
 from aicf_mlir.codegen.cuda.row_schedules import WARP, RowSchedule, early
 from aicf_mlir.codegen.cuda.row_schedules import schedule as of_rows
@@ -77,7 +79,7 @@ def schedule(kernel: Kernel) -> tuple[Together, WalkSchedule] | None:
     if not row.columns or row.lanes < LEAST_LANES:
         return None
     read = early(both.rows, row)
-    totals = sum(reduction(both.columns, value).bytes / 4 for value in sums.reductions(both.columns))
+    totals = sum(reduction(both.columns, value).bytes / 4 for value in reductions(both.columns))
     each = registers(both.rows, plan_passes(both.rows, True, both.fed), read) + totals
     waits = all(size_of(both.rows.operands[number].element) >= 4 for number in read)
     while (row := replace(row, chunks=-(-row.vectors // row.lanes))).lanes <= THREADS:
@@ -107,21 +109,21 @@ def schedule(kernel: Kernel) -> tuple[Together, WalkSchedule] | None:
 
 def shared(both: Together, row: RowSchedule, groups: int) -> int:
     """The bytes of shared memory of a block: the sums of its groups, and the values that the warps of a row exchange."""
-    bytes_of = [reduction(both.columns, value).bytes for value in sums.reductions(both.columns)]
+    bytes_of = [reduction(both.columns, value).bytes for value in reductions(both.columns)]
     most = max(bytes_of, default=0) * prod(both.rows.reduced_shape) * groups if groups > 1 else 0
-    exchanged = sum(reduction(both.rows, value).bytes for value in sums.reductions(both.rows))
+    exchanged = sum(reduction(both.rows, value).bytes for value in reductions(both.rows))
     return most + (2 * groups * (row.lanes // WARP) * exchanged if row.lanes > WARP else 0)
 
 
 def code(both: Together, plan: WalkSchedule) -> Code:
     """The text and its two launches: the walk, and the sum over its blocks."""
     text, columns = Text(), both.columns
-    first, second = f"{both.rows.id}_sums", f"{columns.id}_parts"
+    first, second = f"{both.rows.symbol}_sums", f"{columns.symbol}_parts"
     with text.block(signature(both.rows, first, plan.threads)):
         WalkWriter(both, plan, text).write()
     breadth, threads = prod(columns.kept), WARP * sums.strands(columns)
     with text.block(signature(columns, second, threads)):
-        sums.add_parts(text, columns, replace(sums.schedule(columns), parts=plan.blocks))
+        sums.add_parts(text, columns, replace(of_columns(columns), parts=plan.blocks))
     phases = (
         Phase(first, plan.blocks, threads=plan.threads),
         Phase(second, -(-breadth // WARP), threads=threads),
@@ -192,7 +194,7 @@ class WalkWriter(RowWriter):
     def _sums(self) -> list[tuple[int, ReductionText]]:
         """For each reduction of the columns, its number and the text that makes it."""
         columns = self.both.columns
-        return [(value, reduction(columns, value)) for value in sums.reductions(columns)]
+        return [(value, reduction(columns, value)) for value in reductions(columns)]
 
     def _narrow(self, operand: int) -> str:
         return f"widen(m{operand})" if operand in self.by_row else super()._narrow(operand)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from itertools import accumulate
 
 from aicf_mlir.codegen.cuda.access import Coordinates, begin, fetch, head, integer, pointer, varying, width
-from aicf_mlir.codegen.cuda.columns import places, reductions
+from aicf_mlir.codegen.cuda.column_schedules import reductions
+from aicf_mlir.codegen.cuda.columns import places
 from aicf_mlir.codegen.cuda.scalars import STORED, stored
 from aicf_mlir.codegen.cuda.segments import ADDRESSES, declare_addresses, find_segment, pointers, table
 from aicf_mlir.codegen.cuda.text import Scope, Text, closure, reduction
@@ -46,7 +47,7 @@ def code(kernel: RowEachKernel) -> Code:
     """The text and its two launches."""
     firsts = _firsts(kernel)
     kind = integer(2 * max(kernel.counts) + THREADS * VECTORS * 16)
-    first, second = f"{kernel.id}_parts", f"{kernel.id}_rows"
+    first, second = f"{kernel.symbol}_parts", f"{kernel.symbol}_rows"
     text = Text()
     declare_addresses(text, kernel)
     table(text, "unsigned first_part", firsts)

@@ -37,7 +37,7 @@ def code(kernel: EachKernel) -> Code:
     declare_addresses(text, kernel)
     table(text, "unsigned first_block", firsts[:-1])
     table(text, f"{kind} points", kernel.counts)
-    with text.block(head([ADDRESSES], kernel.id, THREADS)):
+    with text.block(head([ADDRESSES], kernel.symbol, THREADS)):
         begin(text)
         find_segment(text, kernel, "first_block")
         pointers(text, kernel, kernel.longest)
@@ -49,7 +49,7 @@ def code(kernel: EachKernel) -> Code:
         if wide > 1:
             with text.block(f"else for ({kind} c = c0; c < count; ++c)"):
                 _points(text, one, Coordinates((axis,), ("c",)), 1)
-    return Code(str(text), (Phase(kernel.id, firsts[-1], threads=THREADS),), one_table=True)
+    return Code(str(text), (Phase(kernel.symbol, firsts[-1], threads=THREADS),), one_table=True)
 
 
 def declare_addresses(text: Text, kernel: SegmentedKernel) -> None:

@@ -7,10 +7,10 @@ Where nothing is left but results of a row, a warp combines them. The number of 
 from __future__ import annotations
 
 from aicf_mlir.codegen.cuda.access import Coordinates, signature
-from aicf_mlir.codegen.cuda.columns import places, reductions
+from aicf_mlir.codegen.cuda.column_schedules import reductions
+from aicf_mlir.codegen.cuda.columns import places
 from aicf_mlir.codegen.cuda.passes import Walk, plan_passes
 from aicf_mlir.codegen.cuda.row_schedules import THREADS, WARP, RowSchedule
-from aicf_mlir.codegen.cuda.row_schedules import schedule as whole_rows
 from aicf_mlir.codegen.cuda.rows import RowWriter
 from aicf_mlir.codegen.cuda.text import Text, reduction
 from aicf_mlir.ir.chips import chip_of
@@ -25,18 +25,8 @@ SHARED_BY = 512
 
 
 def parts(kernel: Kernel, plan: RowSchedule) -> int:
-    """Blocks that share a row; 1 where the rows are not split.
-
-    A row with more than one walk is not split if one block holds it, or if a result of a row takes the place of what other
-    blocks read.
-    """
-    stages = kernel.body.stages
-    walks = max(stages, default=0) + any(
-        kernel.is_whole(n) and stages[value] > 0 for n, value in enumerate(kernel.body.results)
-    )
-    if max(stages, default=0) == 0 or not plan.count:
-        return 1
-    if walks > 1 and (plan.chunks or any(not kernel.is_whole(result) for result, _ in kernel.in_place)):
+    """Blocks that should share a row; 1 where the rows are not split, as where one block holds a row."""
+    if not can_split(kernel, plan):
         return 1
     found = min(
         4 * chip_of(kernel.target).processors // plan.count, plan.vectors // (SHARED_BY * LEAST_VECTORS)
@@ -44,21 +34,33 @@ def parts(kernel: Kernel, plan: RowSchedule) -> int:
     return found if found >= LEAST_BLOCKS else 1
 
 
-def workspace(kernel: Kernel) -> int:
+def can_split(kernel: Kernel, plan: RowSchedule) -> bool:
+    """True unless one block holds a row with more than one walk, or a result of such a row takes the place of what other blocks
+    read.
+    """
+    stages = kernel.body.stages
+    walks = max(stages, default=0) + any(
+        kernel.is_whole(n) and stages[value] > 0 for n, value in enumerate(kernel.body.results)
+    )
+    if max(stages, default=0) == 0 or not plan.count:
+        return False
+    narrow = any(not kernel.is_whole(result) for result, _ in kernel.in_place)
+    return walks <= 1 or not (plan.chunks or narrow)
+
+
+def workspace(kernel: Kernel, plan: RowSchedule) -> int:
     """Bytes of partial results."""
-    plan = whole_rows(kernel)
-    count = parts(kernel, plan)
-    return places(kernel, count * plan.count)[1] if count > 1 else 0
+    return places(kernel, plan.parts * plan.count)[1] if plan.parts > 1 else 0
 
 
 def code(kernel: Kernel, plan: RowSchedule) -> Code:
     """The text and its launches."""
-    count, text = parts(kernel, plan), Text()
+    count, text = plan.parts, Text()
     phases: list[Phase] = []
     split, warps = plan.walked(SHARED_BY), plan.walked(WARP)
     walks = plan_passes(kernel, hold=False).passes
     for number, walk in enumerate(walks):
-        name = f"{kernel.id}_walk{number}"
+        name = f"{kernel.symbol}_walk{number}"
         if walk.reductions or walk.written:
             with text.block(signature(kernel, name, split.threads)):
                 PartWriter(kernel, split, text, count, number).write()
@@ -67,7 +69,7 @@ def code(kernel: Kernel, plan: RowSchedule) -> Code:
         with text.block(signature(kernel, name, warps.threads)):
             SumWriter(kernel, warps, text, count).write()
         phases.append(Phase(name, -(-plan.count // warps.rows_per_block), threads=THREADS))
-    return Code(str(text), tuple(phases), workspace(kernel))
+    return Code(str(text), tuple(phases), workspace(kernel, plan))
 
 
 class SumWriter(RowWriter):

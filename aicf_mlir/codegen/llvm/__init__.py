@@ -107,7 +107,9 @@ def generate(kernel: Kernel) -> Code:
     if isinstance(kernel, RowEachKernel):
         return Code(row_each_module(kernel), tuple(row_each_phases(kernel)), workspace(kernel))
     parts = SCHEDULES[kernel.kind](kernel)
-    text = module(kernel.id, [(phase.function, function) for phase, function in parts], _arguments(kernel))
+    text = module(
+        kernel.symbol, [(phase.function, function) for phase, function in parts], _arguments(kernel)
+    )
     return Code(text, tuple(phase for phase, _ in parts), workspace(kernel))
 
 

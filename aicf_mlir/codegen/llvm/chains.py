@@ -174,17 +174,17 @@ def chain_code(kernel: BackToBackKernel, generate: Generate, size: int) -> Code:
     phases: list[Phase] = []
     callers: list[str] = []
     for part in parts:
-        code, own = generate(part.kernel), f"{kernel.id}_{part.kernel.id.removeprefix('gen_')}"
-        lines = code.source.replace(part.kernel.id, own).splitlines()
+        code, own = generate(part.kernel), f"{kernel.symbol}_{part.kernel.symbol.removeprefix('gen_')}"
+        lines = code.source.replace(part.kernel.symbol, own).splitlines()
         shared.update(line for line in lines if line.startswith(SHARED))
         texts[own] = [line for line in lines if not line.startswith(SHARED)]
         for phase in code.phases:
-            name = f"{kernel.id}_{len(phases)}"
-            function = phase.function.replace(part.kernel.id, own)
+            name = f"{kernel.symbol}_{len(phases)}"
+            function = phase.function.replace(part.kernel.symbol, own)
             callers += _caller(name, function, kernel, part, parts.offsets[SCRATCH])
             phases.append(Phase(name, phase.count, phase.grain))
     texts_of_parts = [line for lines in texts.values() for line in lines]
-    source = "\n".join([f"; {kernel.id}", *texts_of_parts, *callers, *sorted(shared), ""])
+    source = "\n".join([f"; {kernel.symbol}", *texts_of_parts, *callers, *sorted(shared), ""])
     return Code(source, tuple(phases), size)
 
 

@@ -6,7 +6,8 @@ are added in their own type; sums of f32 blocks are combined in f64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from aicf_mlir.codegen.llvm import memory
@@ -15,14 +16,20 @@ from aicf_mlir.codegen.llvm.operations import cast
 from aicf_mlir.codegen.llvm.point import LoopPosition, Point, tensors, varying
 from aicf_mlir.codegen.llvm.reductions import Reduction, reductions
 from aicf_mlir.codegen.llvm.text import Function, Value
-from aicf_mlir.codegen.llvm.walk import LANES, WIDE_LANES, Walk, grain_of, lanes_for
+from aicf_mlir.codegen.llvm.walk import LANES, WIDE_LANES, Walk, grain_of, lanes_for, nanoseconds
 from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, collapse, elements
+from aicf_mlir.kernels.schedule_text import ScheduleText, expect
 
-ROWS = 64
-"""The rows of a block."""
-STRIP = 2048
-"""Columns that one item walks; their partial row stays in the nearest cache."""
+ROWS, FEW_ROWS = 64, 8
+"""The rows of a block; with few columns and little to compute it waits for its partial row, and fewer rows wait less."""
+NARROW, CHEAP = 32, 0.5
+"""Few columns, and few nanoseconds for a point."""
+PARTIAL = 32 << 10
+"""Bytes of the partial rows of a strip, which stay in the nearest cache."""
+NAMES = ("rows", "strip")
+HEIGHTS, STRIPS = range(13), range(6, 17)
+"""The powers of two that they may be."""
 COLUMNS = 512
 """The number of columns that are combined together."""
 
@@ -37,16 +44,34 @@ class Columns:
     """The kept dimensions' axes, all but the inner one."""
     inner: Axis
     rows: tuple[Reduction, ...]
+    height: int
+    """The rows of a block."""
+    strip: int
+    """Columns that one item walks."""
 
     @staticmethod
     def of(kernel: Kernel) -> Columns:
-        """The columns of a kernel."""
+        """The columns of a kernel, by the schedule that it names or the one that is chosen for it."""
         kept = [dim for dim in range(len(kernel.domain)) if dim not in kernel.reduced_dims]
         axes = collapse(kernel, kept) or [Axis((), 1, (0,) * len(tensors(kernel)))]
         inner = max(axes, key=lambda axis: (axis.strides.count(1), axes.index(axis)))
         outers = tuple(axis for axis in axes if axis is not inner)
         reduced = tuple(collapse(kernel, list(kernel.reduced_dims)))
-        return Columns(kernel, reduced, outers, inner, tuple(reductions(kernel)))
+        rows = tuple(reductions(kernel))
+        if not (text := kernel.schedule):
+            few = inner.size <= NARROW and nanoseconds(kernel) <= CHEAP
+            room = PARTIAL // max(sum(byte_size(row.type, ()) for row in rows), 4)
+            strip = 1 << room.bit_length() - 1
+            return Columns(kernel, reduced, outers, inner, rows, FEW_ROWS if few else ROWS, strip)
+        found = ScheduleText.parse(text, {"columns": NAMES})
+        expect(text, "rows", found["rows"], [1 << n for n in HEIGHTS])
+        expect(text, "strip", found["strip"], [1 << n for n in STRIPS])
+        return Columns(kernel, reduced, outers, inner, rows, found["rows"], found["strip"])
+
+    @property
+    def text(self) -> str:
+        """What the kernel id says of it."""
+        return str(ScheduleText("columns", {"rows": self.height, "strip": self.strip}))
 
     @property
     def row_count(self) -> int:
@@ -56,7 +81,7 @@ class Columns:
     @property
     def blocks(self) -> int:
         """The number of blocks of rows."""
-        return -(-self.row_count // ROWS)
+        return -(-self.row_count // self.height)
 
     @property
     def outer_count(self) -> int:
@@ -85,9 +110,23 @@ class Columns:
         return function.pointer("%workspace", "i8", function.add(offset, function.multiply(outer, step)))
 
 
+def column_candidates(kernel: Kernel) -> list[str]:
+    """The schedule that is chosen, then others."""
+    first = Columns.of(replace(kernel, schedule=""))
+    others = (
+        replace(first, height=height, strip=strip)
+        for height, strip in product((4, 8, 16, 64, 256), (2048, 4096, 8192))
+    )
+    return list(dict.fromkeys([first.text, *(plan.text for plan in others)]))
+
+
 def column_workspace(kernel: Kernel) -> int:
     """Bytes of the partial rows."""
-    columns = Columns.of(kernel)
+    return partial_bytes(Columns.of(kernel))
+
+
+def partial_bytes(columns: Columns) -> int:
+    """The bytes of the partial rows of all blocks."""
     return columns.blocks * columns.block_bytes
 
 
@@ -95,12 +134,12 @@ def column_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
     """The phase that walks over rows, and the one that combines them."""
     columns = Columns.of(kernel)
     first = Function()
-    strips = -(-columns.inner.size // STRIP)
+    strips = -(-columns.inner.size // columns.strip)
     items = columns.blocks * columns.outer_count * strips
     if elements(kernel.domain):
         _write_blocks(first, columns, strips)
-    points = min(columns.row_count, ROWS) * min(columns.inner.size, STRIP)
-    return [(Phase(f"{kernel.id}_0", items, grain_of(kernel, points)), first), combining_phase(columns)]
+    points = min(columns.row_count, columns.height) * min(columns.inner.size, columns.strip)
+    return [(Phase(f"{kernel.symbol}_0", items, grain_of(kernel, points)), first), combining_phase(columns)]
 
 
 def combining_phase(columns: Columns) -> tuple[Phase, Function]:
@@ -111,7 +150,7 @@ def combining_phase(columns: Columns) -> tuple[Phase, Function]:
         _write_columns(function, columns, chunks)
     combined = max(1, columns.blocks) * min(columns.inner.size, COLUMNS) * max(1, len(columns.rows))
     grain = max(1, 20_000 // max(combined, 1))
-    return Phase(f"{columns.kernel.id}_1", columns.outer_count * chunks, grain), function
+    return Phase(f"{columns.kernel.symbol}_1", columns.outer_count * chunks, grain), function
 
 
 def _write_blocks(function: Function, columns: Columns, strips: int) -> None:
@@ -126,10 +165,10 @@ def _write_blocks(function: Function, columns: Columns, strips: int) -> None:
         block, outer, strip = function.unravel(index, (0, columns.outer_count, strips))
         at = function.unravel(outer, [axis.size for axis in columns.outers])
         place = LoopPosition.origin(kernel).moved(function, kernel, columns.outers, at)
-        begin = function.multiply(strip, STRIP) if strips > 1 else "0"
+        begin = function.multiply(strip, columns.strip) if strips > 1 else "0"
         end = str(inner.size)
         if strips > 1:
-            end = function.smaller(function.add(begin, STRIP), inner.size)
+            end = function.smaller(function.add(begin, columns.strip), inner.size)
         partial = [columns.partial(function, number, block, outer) for number in range(len(rows))]
 
         def clear(column: str, carried: list[Value]) -> list[Value]:
@@ -158,8 +197,8 @@ def _write_blocks(function: Function, columns: Columns, strips: int) -> None:
 
         if rows:
             function.loop(begin, end, lanes, [], clear)
-        first = function.multiply(block, ROWS)
-        last = function.smaller(function.add(first, ROWS), columns.row_count)
+        first = function.multiply(block, columns.height)
+        last = function.smaller(function.add(first, columns.height), columns.row_count)
         return function.loop(first, last, 1, carried, row)
 
     function.loop("%begin", "%end", 1, [], item)

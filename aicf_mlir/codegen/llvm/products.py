@@ -35,15 +35,15 @@ def product_workspace(kernel: Kernel) -> int:
 
 def product_phases(kernel: Kernel) -> list[Phase]:
     """The one phase of a gemm_map, a call that divides the work itself."""
-    return [Phase(f"{kernel.id}_0", int(prod(kernel.domain) > 0))]
+    return [Phase(f"{kernel.symbol}_0", int(prod(kernel.domain) > 0))]
 
 
 def product_module(kernel: Kernel, arguments: Sequence[str]) -> str:
     """The text: the epilogue, with these parameters, and the function of the phase."""
-    function, epilogue = Function(), f"{kernel.id}_epilogue"
+    function, epilogue = Function(), f"{kernel.symbol}_epilogue"
     if prod(kernel.domain):
         _write(function, kernel)
-    text = module(kernel.id, [(epilogue, function)], arguments, BLOCK, "internal")
+    text = module(kernel.symbol, [(epilogue, function)], arguments, BLOCK, "internal")
     sizes = _sizes(kernel)
     product = _product(kernel)
     z = len(arguments) - 2 if kernel.holder is None else 1 + len(kernel.operands) + kernel.holder
@@ -58,12 +58,12 @@ def product_module(kernel: Kernel, arguments: Sequence[str]) -> str:
     ]
     entry = CALLED.index(f"product_{product.a.element}")
     lines = [
-        f"@{kernel.id}_sizes = private constant [{len(sizes)} x i64] [{', '.join(f'i64 {n}' for n in sizes)}]",
-        f"define void @{kernel.id}_0(ptr %operands, i64 %begin, i64 %end) #0 {{",
+        f"@{kernel.symbol}_sizes = private constant [{len(sizes)} x i64] [{', '.join(f'i64 {n}' for n in sizes)}]",
+        f"define void @{kernel.symbol}_0(ptr %operands, i64 %begin, i64 %end) #0 {{",
         *loads,
         f"  %at_product = getelementptr ptr, ptr %table, i64 {entry}",
         "  %product = load ptr, ptr %at_product",
-        f"  call void %product(ptr @{kernel.id}_sizes, ptr %a, ptr %b, ptr %z, ptr @{epilogue}, ptr %operands)",
+        f"  call void %product(ptr @{kernel.symbol}_sizes, ptr %a, ptr %b, ptr %z, ptr @{epilogue}, ptr %operands)",
         "  ret void",
         "}",
     ]

@@ -176,7 +176,7 @@ def row_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
     function = Function()
     if count:
         RowWriter(function, kernel, plan).write()
-    return [(Phase(f"{kernel.id}_0", count, grain_of(kernel, plan.extent)), function)]
+    return [(Phase(f"{kernel.symbol}_0", count, grain_of(kernel, plan.extent)), function)]
 
 
 class RowWriter:

@@ -6,8 +6,10 @@ block, which stays in the nearest cache while the block's rows are walked over; 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aicf_mlir.codegen.llvm import memory
-from aicf_mlir.codegen.llvm.columns import ROWS, Columns, column_workspace, combining_phase
+from aicf_mlir.codegen.llvm.columns import ROWS, Columns, combining_phase, partial_bytes
 from aicf_mlir.codegen.llvm.memory import STORED
 from aicf_mlir.codegen.llvm.point import Point
 from aicf_mlir.codegen.llvm.rows import RowPlan, RowWriter, row_plan, row_workspace
@@ -28,11 +30,16 @@ def walks_together(kernel: Kernel) -> bool:
     if kernel.body.late_sums:
         return False
     both = together(kernel)
-    plan, columns = row_plan(both.rows, both.fed), Columns.of(both.columns)
+    plan, columns = row_plan(both.rows, both.fed), _columns(both)
     if not elements(kernel.domain) or columns.blocks < LEAST_BLOCKS or split_of(both.rows) is not None:
         return False
     alike = _shape(plan.outers, plan.inner) == _shape(columns.outers, columns.inner)
     return alike and row_workspace(both.rows, both.fed) == 0
+
+
+def _columns(both: Together) -> Columns:
+    """The columns, in blocks of as many rows as are shared out."""
+    return replace(Columns.of(both.columns), height=ROWS)
 
 
 def _shape(outers: tuple[Axis, ...], inner: Axis) -> list[tuple[tuple[int, ...], int]]:
@@ -41,17 +48,17 @@ def _shape(outers: tuple[Axis, ...], inner: Axis) -> list[tuple[tuple[int, ...],
 
 def walk_workspace(kernel: Kernel) -> int:
     """Bytes of the partial rows."""
-    return column_workspace(together(kernel).columns)
+    return partial_bytes(_columns(together(kernel)))
 
 
 def walk_phases(kernel: Kernel) -> list[tuple[PartKernel, Phase, Function]]:
     """The phase that walks over blocks of rows, and the one that combines their sums; each with its part."""
     both = together(kernel)
-    columns = Columns.of(both.columns)
+    columns = _columns(both)
     function = Function()
     plan = row_plan(both.rows, both.fed)
     WalkWriter(function, both, plan, columns).write()
-    walk = Phase(f"{both.rows.id}_0", columns.blocks, grain_of(both.rows, plan.extent * ROWS))
+    walk = Phase(f"{both.rows.symbol}_0", columns.blocks, grain_of(both.rows, plan.extent * ROWS))
     return [(both.rows, walk, function), (both.columns, *combining_phase(columns))]
 
 

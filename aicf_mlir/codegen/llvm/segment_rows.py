@@ -49,8 +49,8 @@ def row_each_phases(kernel: RowEachKernel) -> list[Phase]:
     parts = _firsts(kernel)[-1]
     mean = sum(kernel.counts) // max(parts, 1)
     return [
-        Phase(f"{kernel.id}_0", parts, grain_of(kernel.longest, mean)),
-        Phase(f"{kernel.id}_1", kernel.segments, max(1, 4000 * kernel.segments // max(parts, 1))),
+        Phase(f"{kernel.symbol}_0", parts, grain_of(kernel.longest, mean)),
+        Phase(f"{kernel.symbol}_1", kernel.segments, max(1, 4000 * kernel.segments // max(parts, 1))),
     ]
 
 
@@ -65,11 +65,11 @@ def row_each_module(kernel: RowEachKernel) -> str:
     named = [f"ptr noalias %a{number}" for number in range(len(tensors(one)))]
     behind = ["ptr noalias readonly %libm", "ptr %slots"]
     lines = [
-        f"; {kernel.id}",
-        *define(f"{kernel.id}_part", [*named, *behind, "i64 %begin", "i64 %end", "i64 %count"], part),
-        *define(f"{kernel.id}_row", [*named, *behind, "i64 %parts"], row),
-        *define_phase(f"{kernel.id}_0", first),
-        *define_phase(f"{kernel.id}_1", second),
+        f"; {kernel.symbol}",
+        *define(f"{kernel.symbol}_part", [*named, *behind, "i64 %begin", "i64 %end", "i64 %count"], part),
+        *define(f"{kernel.symbol}_row", [*named, *behind, "i64 %parts"], row),
+        *define_phase(f"{kernel.symbol}_0", first),
+        *define_phase(f"{kernel.symbol}_1", second),
         *sorted(part.declared | row.declared | first.declared | second.declared),
         *ATTRIBUTES,
     ]
@@ -165,7 +165,7 @@ def _write_first(function: Function, kernel: RowEachKernel) -> None:
     def call(number: int, begin: str, end: str) -> None:
         arguments = _segment_arguments(function, kernel, number)
         arguments += [f"i64 {begin}", f"i64 {end}", f"i64 {kernel.counts[number]}"]
-        function.emit(f"call void @{kernel.id}_part({', '.join(arguments)})")
+        function.emit(f"call void @{kernel.symbol}_part({', '.join(arguments)})")
 
     each_segment(function, _firsts(kernel), call)
 
@@ -176,6 +176,6 @@ def _write_second(function: Function, kernel: RowEachKernel) -> None:
     def call(number: int, begin: str, end: str) -> None:
         arguments = _segment_arguments(function, kernel, number)
         arguments.append(f"i64 {firsts[number + 1] - firsts[number]}")
-        function.emit(f"call void @{kernel.id}_row({', '.join(arguments)})")
+        function.emit(f"call void @{kernel.symbol}_row({', '.join(arguments)})")
 
     each_segment(function, range(kernel.segments + 1), call)

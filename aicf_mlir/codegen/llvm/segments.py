@@ -25,7 +25,7 @@ def each_phases(kernel: EachKernel) -> list[Phase]:
     """The one phase."""
     firsts = firsts_of(kernel)
     mean = sum(kernel.counts) // max(firsts[-1], 1)  # items of small segments cost less
-    return [Phase(f"{kernel.id}_0", firsts[-1], grain_of(kernel.longest, mean))]
+    return [Phase(f"{kernel.symbol}_0", firsts[-1], grain_of(kernel.longest, mean))]
 
 
 def each_module(kernel: EachKernel) -> str:
@@ -37,9 +37,9 @@ def each_module(kernel: EachKernel) -> str:
     named = [f"ptr {'' if same else 'noalias '}%a{number}" for number, same in enumerate(_shared(kernel))]
     parameters = [*named, "ptr noalias readonly %libm", "i64 %begin", "i64 %end"]
     lines = [
-        f"; {kernel.id}",
-        *define(f"{kernel.id}_segment", parameters, walk),
-        *define_phase(f"{kernel.id}_0", phase),
+        f"; {kernel.symbol}",
+        *define(f"{kernel.symbol}_segment", parameters, walk),
+        *define_phase(f"{kernel.symbol}_0", phase),
         *sorted(walk.declared | phase.declared),
         *ATTRIBUTES,
     ]
@@ -80,7 +80,7 @@ def _write_phase(function: Function, kernel: EachKernel) -> None:
         start, stop = (function.multiply(item, CHUNK) for item in (begin, end))
         arguments = [f"ptr {name}" for name in (*named, libm)]
         arguments += [f"i64 {start}", f"i64 {function.smaller(stop, kernel.counts[number])}"]
-        function.emit(f"call void @{kernel.id}_segment({', '.join(arguments)})")
+        function.emit(f"call void @{kernel.symbol}_segment({', '.join(arguments)})")
 
     each_segment(function, firsts_of(kernel), call)
 

@@ -6,7 +6,7 @@ row is split, never the number of threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from aicf_mlir.codegen.llvm import memory
@@ -15,12 +15,17 @@ from aicf_mlir.codegen.llvm.reductions import LANES, Reduction, reduce_along
 from aicf_mlir.codegen.llvm.rows import RowPlan, row_plan
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
+from aicf_mlir.errors import SelectionError
 from aicf_mlir.kernels.kernel import Kernel, Phase, collapse
+from aicf_mlir.kernels.schedule_text import ScheduleText, expect
 
 FEW = 64
 """Rows; as many or more are shared out whole."""
 BLOCK = 8192
 """Points of a row that are reduced together, a multiple of 512."""
+BLOCKS = range(9, 17)
+"""The powers of two that a block may be."""
+FORMS = {"rows": (), "split": ("block",)}
 SLOT = 8
 """Bytes of one partial result."""
 
@@ -36,6 +41,8 @@ class RowSplit:
     """Parts of the inner axis."""
     group: int
     """Points of the outer axes in a part, where the inner axis is one."""
+    block: int
+    """Points of a row that are reduced together, about."""
 
     @property
     def parts(self) -> int:
@@ -49,14 +56,42 @@ class RowSplit:
 
 
 def split_of(kernel: Kernel) -> RowSplit | None:
-    """The split of rows; None if they are not split."""
+    """The split of rows that a kernel names, or else the one that is chosen for it; None if they are not split."""
     plan = row_plan(kernel)
-    one_level = len(plan.passes) == 1
-    if not one_level or prod(kernel.kept) >= FEW or plan.extent < 2 * BLOCK:
+    if not kernel.schedule:
+        few = can_split(plan) and prod(kernel.kept) < FEW and plan.extent >= 2 * BLOCK
+        return divided(plan, BLOCK) if few else None
+    found = ScheduleText.parse(kernel.schedule, FORMS)
+    if found.form == "rows":
         return None
+    if not can_split(plan):
+        raise SelectionError(f"schedule {kernel.schedule!r}: a row has several levels of reductions")
+    expect(kernel.schedule, "block", found["block"], [1 << n for n in BLOCKS])
+    return divided(plan, found["block"])
+
+
+def can_split(plan: RowPlan) -> bool:
+    """True if a row has one level of reductions, and elements."""
+    return len(plan.passes) == 1 and plan.extent > 0 and plan.inner.size > 0
+
+
+def divided(plan: RowPlan, block: int) -> RowSplit:
+    """Rows in parts of about `block` points."""
     outers = prod(axis.size for axis in plan.outers)
-    chunks = -(-plan.inner.size // BLOCK)
-    return RowSplit(plan, outers, chunks, -(-BLOCK // plan.inner.size))
+    return RowSplit(plan, outers, -(-plan.inner.size // block), -(-block // plan.inner.size), block)
+
+
+def row_text(kernel: Kernel) -> str:
+    """What the kernel id says of the rows."""
+    split = split_of(kernel)
+    return "rows" if split is None else f"split block={split.block}"
+
+
+def row_candidates(kernel: Kernel) -> list[str]:
+    """The schedule that is chosen, then others."""
+    own = replace(kernel, schedule="")
+    others = [f"split block={1 << n}" for n in BLOCKS] if can_split(row_plan(own)) else []
+    return list(dict.fromkeys([row_text(own), "rows", *others]))
 
 
 def split_workspace(kernel: Kernel, split: RowSplit) -> int:
@@ -71,9 +106,9 @@ def split_phases(kernel: Kernel, split: RowSplit) -> list[tuple[Phase, Function]
     if rows:
         _write_parts(first, kernel, split)
         _write_rows(second, kernel, split)
-    name = kernel.id
+    name = kernel.symbol
     return [
-        (Phase(f"{name}_0", rows * split.parts, grain_of(kernel, BLOCK)), first),
+        (Phase(f"{name}_0", rows * split.parts, grain_of(kernel, split.block)), first),
         (Phase(f"{name}_1", rows, max(1, 4000 // split.parts)), second),
     ]
 
@@ -106,8 +141,8 @@ def _write_parts(function: Function, kernel: Kernel, split: RowSplit) -> None:
         totals = [reduction.start(reduction.total_type) for reduction in rows]
         if split.chunks > 1:
             outer, chunk = function.unravel(part, (0, split.chunks))
-            begin = function.multiply(chunk, BLOCK)
-            end = function.smaller(function.add(begin, BLOCK), plan.inner.size)
+            begin = function.multiply(chunk, split.block)
+            end = function.smaller(function.add(begin, split.block), plan.inner.size)
             moved = place.moved(function, kernel, plan.outers, function.unravel(outer, sizes))
             totals = along(moved, begin, end, totals)
         else:

@@ -18,6 +18,8 @@ WIDE_LANES = 16
 CALL_LANES = 8
 """The lanes if a library is called lane by lane."""
 
+FEWEST = 4
+"""The fewest lanes."""
 LINE = 64
 """Bytes that a processor fetches at once."""
 
@@ -33,7 +35,7 @@ def _line_lanes(op: str, type_: str, count: int) -> int:
     return WIDE_LANES if type_ in ("f64", "i64") or op == "scalar.load" else LANES
 
 
-def lanes_for(kernel: Kernel, extent: int, least: int = 4) -> int:
+def lanes_for(kernel: Kernel, extent: int, least: int = FEWEST) -> int:
     """The number of lanes that walk an axis of `extent` points: a power of two from `least` on."""
     body = kernel.body
     most = min((_line_lanes(line.op, line.type, len(line.args)) for line in body.lines), default=LANES)

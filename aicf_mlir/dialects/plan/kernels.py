@@ -25,18 +25,24 @@ def use_of(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> Use:
 
 def generated_kernels(program: ProgramOp) -> dict[str, Kernel]:
     """The generated kernels of `program` by their ids."""
+    return {id_: kernel for id_, (_, kernel) in generated_uses(program).items()}
+
+
+def generated_uses(program: ProgramOp) -> dict[str, tuple[Use, Kernel]]:
+    """The generated kernels of `program` by their ids, each with a use."""
     selection = Selection(program.parent_op(), program.target.data)
     slots = program.slots
-    kernels: dict[str, Kernel] = {}
+    found: dict[str, tuple[Use, Kernel]] = {}
     for launch in program.launches:
-        if not launch.bodies or launch.kernel_id.data in kernels:
+        if not launch.bodies or launch.kernel_id.data in found:
             continue
-        if (kernel := selection.generated(use_of(launch, slots))) is not None:
-            kernels[kernel.id] = kernel
-    return kernels
+        use = use_of(launch, slots)
+        if (kernel := selection.generated(use, launch.kernel_id.data)) is not None:
+            found[kernel.id] = use, kernel
+    return found
 
 
-def name_kernels(program: ProgramOp, wanted: Callable[[Use], str] = lambda use: "") -> None:
+def name_kernels(program: ProgramOp, wanted: Callable[[Selection, Use], str] | None = None) -> None:
     """Write a kernel id on each launch of a valid plan whose id is empty, for the plan's own target: the one `wanted`, if any."""
     selection, slots = Selection(program.parent_op(), program.target.data), program.slots
     for launch in program.launches:
@@ -44,7 +50,7 @@ def name_kernels(program: ProgramOp, wanted: Callable[[Use], str] = lambda use: 
             continue
         use = use_of(launch, slots)
         try:
-            kernel_id, _ = selection.select(use, "" if launch.bodies else wanted(use))
+            kernel_id, _ = selection.select(use, wanted(selection, use) if wanted else "")
         except (SelectionError, VerifyError) as error:
             launch.emit_error(f"no kernel for target {program.target.data}", error)
         launch.kernel_id = StringAttr(kernel_id)

@@ -82,7 +82,8 @@ func.func @between(%z: tensor<3x1xf32> {aicf.role = "input", aicf.name = "z"}, %
 // CHECK-NEXT:    scalar.yield %2, %4 : f32, f32
 // CHECK-LABEL: plan.program @generated
 // CHECK:         plan.slot @w16 : memref<4x4xf16> copy
-// CHECK:         map x(@w, @g) -> y(@w, @w16) {body = @moved_copied, shape = array<i64: 4, 4>}
+// CHECK:         map x(@w, @g) -> y(@w, @w16)
+// CHECK-NEXT:      {body = @moved_copied, shape = array<i64: 4, 4>}
 scalar.body @moved(%0: f32, %1: f32) -> f32 {
   %2 = arith.subf %0, %1 : f32
   scalar.yield %2 : f32

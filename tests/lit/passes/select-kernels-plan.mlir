@@ -1,12 +1,17 @@
 // RUN: aicf-opt %s --select-kernels | filecheck %s
 // RUN: aicf-opt %s --select-kernels | aicf-run - --compare=interp | filecheck %s --check-prefix=RAN
 // RUN: not aicf-run %s 2>&1 | filecheck %s --check-prefix=EMPTY
+// RUN: aicf-opt %s --select-kernels | sed 's/chunk=2048 lanes=4/chunk=512 lanes=8/' | aicf-run - --compare=interp | filecheck %s --check-prefix=RAN
+// RUN: aicf-opt %s --select-kernels | sed 's/.map chunk=2048 lanes=4.//' | aicf-run - --compare=interp | filecheck %s --check-prefix=RAN
+// RUN: aicf-opt %s --select-kernels | sed 's/chunk=2048/chunk=1000/' | not aicf-run - 2>&1 | filecheck %s --check-prefix=ODD
 
 // In a plan an empty id is filled in, for the target of the plan; an id that is there is kept.
-// CHECK: plan.launch @k0 "gen_map_{{[0-9a-f]+}}" map
+// A generated kernel has its schedule in brackets, which may be edited.
+// CHECK: plan.launch @k0 "{{gen_map_[0-9a-f]+}}[map chunk=2048 lanes=4]" map
 // CHECK: plan.launch @k1 "relu_cpu" relu
 // CHECK: plan.launch @k2 "relu_cpu" relu
 // RAN: y
+// ODD: schedule 'map chunk=1000 lanes=4': expected chunk in [128, 256,
 // EMPTY: no kernel id; write one, or run the pass select-kernels
 scalar.body @scaled(%0: f32) -> f32 {
   %1 = arith.constant 3.0 : f32

@@ -46,7 +46,7 @@ def on_host(source: str) -> str:
     return re.sub(r'asm\("([a-zA-Z0-9.]+) [^"]*" : "=[a-z]"\(([^()]+)\) : ([^;]*)\);', call, source)
 
 
-def _launcher(kernel: Kernel, code: Code) -> str:
+def _launcher(name: str, kernel: Kernel, code: Code) -> str:
     types = [STORED[tensor.element] + "*" for tensor in tensors(kernel)]
     types += ["void*", "const long long*"]
     given = [f"static_cast<{type_}>(arguments[{n}])" for n, type_ in enumerate(types)]
@@ -58,7 +58,7 @@ def _launcher(kernel: Kernel, code: Code) -> str:
         for phase in code.phases
     )
     return (
-        f'extern "C" int launch_{kernel.id}(void* const* given, bool backwards) {{\n'
+        f'extern "C" int launch_{name}(void* const* given, bool backwards) {{\n'
         f"  std::memcpy(arguments, given, {len(types)} * sizeof(void*));\n{launches}  return 0;\n}}\n"
     )
 
@@ -77,16 +77,18 @@ class HostKernels:
         self.codes = dict(codes) if codes else {kernel.id: generate(kernel) for kernel in kernels}
         header = Path(__file__).with_name("cuda_on_host.h").read_text()
         parts = [header]
-        for kernel in {kernel.id: kernel for kernel in kernels}.values():
-            code = self.codes[kernel.id]
+        different = {kernel.id: kernel for kernel in kernels}
+        self.names = {id_: f"k{number}" for number, id_ in enumerate(different)}
+        for id_, kernel in different.items():
+            code, name = self.codes[id_], self.names[id_]
             most = max(phase.shared for phase in code.phases)
-            source = on_host(code.source) + _launcher(kernel, code)
+            source = on_host(code.source) + _launcher(name, kernel, code)
             source = re.sub(
                 r"extern __shared__ __align__\((\d+)\) (.* shared)\[\];",
                 rf"alignas(\1) static \2[{most}];",
                 source,
             )
-            parts.append(f"namespace in_{kernel.id} {{\n{source}}}\n")
+            parts.append(f"namespace in_{name} {{\n{source}}}\n")
         self.library = compiled("\n".join(parts), folder, flags)
 
     def run(
@@ -111,7 +113,7 @@ class HostKernels:
         status = np.array([int(skip)], np.int64)
         addresses = [part.ctypes.data for part in (*memory, workspace, status)]
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-        launch = getattr(self.library, f"launch_{kernel.id}")
+        launch = getattr(self.library, f"launch_{self.names[kernel.id]}")
         if launch(pointers, ctypes.c_bool(backwards)):
             raise AssertionError(f"{case.name}: threads wait for others that never come")
         for part in (*memory, workspace):

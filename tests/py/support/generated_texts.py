@@ -59,7 +59,7 @@ def digests() -> dict[str, str]:
     found: dict[str, str] = {}
     for target in TARGETS:
         for name, kernel in sampled(target):
-            source = generate(kernel).source.replace(kernel.id, "ID")
+            source = generate(kernel).source.replace(kernel.symbol, "ID")
             found[f"{target} {name}"] = hashlib.sha256(source.encode()).hexdigest()[:16]
     return found
 

@@ -13,11 +13,10 @@ from aicf_mlir.codegen.llvm.chains import chain_code, chain_workspace
 from aicf_mlir.codegen.llvm.columns import column_phases, column_workspace
 from aicf_mlir.codegen.llvm.maps import map_phases
 from aicf_mlir.codegen.llvm.products import product_module, product_phases, product_workspace
-from aicf_mlir.codegen.llvm.rows import row_phases, row_workspace
+from aicf_mlir.codegen.llvm.row_forms import phases_of, workspace_of
 from aicf_mlir.codegen.llvm.rows_and_columns import walk_phases, walk_workspace, walks_together
 from aicf_mlir.codegen.llvm.segment_rows import row_each_module, row_each_phases, row_each_workspace
 from aicf_mlir.codegen.llvm.segments import each_module, each_phases
-from aicf_mlir.codegen.llvm.split import split_of, split_phases, split_workspace
 from aicf_mlir.codegen.llvm.text import Function, module
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.kernels.back_to_back import BackToBackKernel
@@ -34,8 +33,7 @@ Schedule = Callable[[Kernel], list[tuple[Phase, Function]]]
 def _row_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
     if has_column_sums(kernel):
         return _column_sum_phases(kernel)
-    split = split_of(kernel)
-    return row_phases(kernel) if split is None else split_phases(kernel, split)
+    return phases_of(kernel)
 
 
 def _column_sum_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
@@ -54,8 +52,7 @@ def _row_workspace(kernel: Kernel) -> int:
         if walks_together(kernel):
             return walk_workspace(kernel)
         return max(WORKSPACE[part.kind](part) for part in apart(kernel))
-    split = split_of(kernel)
-    return row_workspace(kernel) if split is None else split_workspace(kernel, split)
+    return workspace_of(kernel)
 
 
 def _chain_workspace(kernel: Kernel) -> int:

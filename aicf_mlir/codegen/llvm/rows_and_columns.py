@@ -12,8 +12,8 @@ from aicf_mlir.codegen.llvm import memory
 from aicf_mlir.codegen.llvm.columns import ROWS, Columns, combining_phase, partial_bytes
 from aicf_mlir.codegen.llvm.memory import STORED
 from aicf_mlir.codegen.llvm.point import Point
+from aicf_mlir.codegen.llvm.row_forms import schedule_of
 from aicf_mlir.codegen.llvm.rows import RowPlan, RowWriter, row_plan, row_workspace
-from aicf_mlir.codegen.llvm.split import split_of
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import LANES, grain_of
 from aicf_mlir.kernels.column_sums import PartKernel, Together, together
@@ -31,7 +31,7 @@ def walks_together(kernel: Kernel) -> bool:
         return False
     both = together(kernel)
     plan, columns = row_plan(both.rows, both.fed), _columns(both)
-    if not elements(kernel.domain) or columns.blocks < LEAST_BLOCKS or split_of(both.rows) is not None:
+    if not elements(kernel.domain) or columns.blocks < LEAST_BLOCKS or schedule_of(both.rows) is not None:
         return False
     alike = _shape(plan.outers, plan.inner) == _shape(columns.outers, columns.inner)
     return alike and row_workspace(both.rows, both.fed) == 0

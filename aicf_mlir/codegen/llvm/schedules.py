@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.llvm import maps
+from aicf_mlir.codegen.llvm import maps, row_forms
 from aicf_mlir.codegen.llvm.columns import Columns, column_candidates
-from aicf_mlir.codegen.llvm.split import row_candidates, row_text
 from aicf_mlir.kernels.column_sums import has_column_sums
 from aicf_mlir.kernels.kernel import Kernel
 
@@ -20,7 +19,7 @@ def text_of(kernel: Kernel) -> str:
         case "colwise":
             return Columns.of(kernel).text
         case "rowwise" if not has_column_sums(kernel):
-            return row_text(kernel)
+            return row_forms.text_of(kernel)
         case _:
             return ""
 
@@ -33,6 +32,6 @@ def candidates(kernel: Kernel) -> list[str]:
         case "colwise":
             return column_candidates(kernel)
         case "rowwise" if not has_column_sums(kernel):
-            return row_candidates(kernel)
+            return row_forms.candidates(kernel)
         case _:
             return []

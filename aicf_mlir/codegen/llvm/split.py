@@ -6,26 +6,21 @@ row is split, never the number of threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from aicf_mlir.codegen.llvm import memory
 from aicf_mlir.codegen.llvm.point import LoopPosition, Point
 from aicf_mlir.codegen.llvm.reductions import LANES, Reduction, reduce_along
-from aicf_mlir.codegen.llvm.rows import RowPlan, row_plan
+from aicf_mlir.codegen.llvm.rows import RowPlan
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
-from aicf_mlir.errors import SelectionError
 from aicf_mlir.kernels.kernel import Kernel, Phase, collapse
-from aicf_mlir.kernels.schedule_text import ScheduleText, expect
 
 FEW = 64
 """Rows; as many or more are shared out whole."""
 BLOCK = 8192
 """Points of a row that are reduced together, a multiple of 512."""
-BLOCKS = range(9, 17)
-"""The powers of two that a block may be."""
-FORMS = {"rows": (), "split": ("block",)}
 SLOT = 8
 """Bytes of one partial result."""
 
@@ -55,21 +50,6 @@ class RowSplit:
         return self.plan.passes[0].rows
 
 
-def split_of(kernel: Kernel) -> RowSplit | None:
-    """The split of rows that a kernel names, or else the one that is chosen for it; None if they are not split."""
-    plan = row_plan(kernel)
-    if not kernel.schedule:
-        few = can_split(plan) and prod(kernel.kept) < FEW and plan.extent >= 2 * BLOCK
-        return divided(plan, BLOCK) if few else None
-    found = ScheduleText.parse(kernel.schedule, FORMS)
-    if found.form == "rows":
-        return None
-    if not can_split(plan):
-        raise SelectionError(f"schedule {kernel.schedule!r}: a row has several levels of reductions")
-    expect(kernel.schedule, "block", found["block"], [1 << n for n in BLOCKS])
-    return divided(plan, found["block"])
-
-
 def can_split(plan: RowPlan) -> bool:
     """True if a row has one level of reductions, and elements."""
     return len(plan.passes) == 1 and plan.extent > 0 and plan.inner.size > 0
@@ -79,19 +59,6 @@ def divided(plan: RowPlan, block: int) -> RowSplit:
     """Rows in parts of about `block` points."""
     outers = prod(axis.size for axis in plan.outers)
     return RowSplit(plan, outers, -(-plan.inner.size // block), -(-block // plan.inner.size), block)
-
-
-def row_text(kernel: Kernel) -> str:
-    """What the kernel id says of the rows."""
-    split = split_of(kernel)
-    return "rows" if split is None else f"split block={split.block}"
-
-
-def row_candidates(kernel: Kernel) -> list[str]:
-    """The schedule that is chosen, then others."""
-    own = replace(kernel, schedule="")
-    others = [f"split block={1 << n}" for n in BLOCKS] if can_split(row_plan(own)) else []
-    return list(dict.fromkeys([row_text(own), "rows", *others]))
 
 
 def split_workspace(kernel: Kernel, split: RowSplit) -> int:

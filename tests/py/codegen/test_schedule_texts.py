@@ -21,7 +21,7 @@ from generated_cases import GeneratedCase, dense, difference, make, random_kerne
 from aicf_mlir.codegen import schedule
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir import formula as F
-from aicf_mlir.kernels.kernel import Kernel
+from aicf_mlir.kernels.kernel import Kernel, Tensor
 
 KINDS = ("map", "rowwise", "colwise")
 USUAL = 4
@@ -154,3 +154,24 @@ def test_another_order_of_a_sum_is_in_the_text() -> None:
     texts = ("columns rows=64 strip=2048", "columns rows=16 strip=2048")
     one, other = (check(schedule.scheduled(kernel, text), values, scale=50)[0] for text in texts)
     assert one.tobytes() != other.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "form"),
+    [
+        ((768, 1), (768, 1), "rows"),
+        ((1, 64), (1, 64), "beside"),
+        ((1, 64), (768, 1), "beside"),
+        ((768, 1), (1, 64), "rows"),
+    ],
+)
+def test_rows_that_lie_side_by_side_have_a_lane_each(
+    read: tuple[int, int], written: tuple[int, int], form: str
+) -> None:
+    """By what is read in three walks over a row, and written once."""
+    kernel = softmax("cpu")
+    shape = kernel.domain
+    laid_out = replace(
+        kernel, operands=(Tensor("f32", shape, read),), results=(Tensor("f32", shape, written),)
+    )
+    assert schedule.scheduled(laid_out).schedule.partition(" ")[0] == form

@@ -55,8 +55,8 @@ class Record:
     """The attributes of the optimizer that were read."""
     missed: list[dict[str, None]] = field(default_factory=list[dict[str, None]])
     """The keys of each param group that were looked up but not found."""
-    kinds: dict[StateKey, type[int | float]] = field(default_factory=dict[StateKey, "type[int | float]"])
-    """The Python types of numbers that the step changes in the groups."""
+    kinds: dict[StateKey, type[Number]] = field(default_factory=dict[StateKey, "type[Number]"])
+    """The Python types of numbers that the step changes in the groups, and of those that it has kept before."""
 
     forked: bool = False
     """True if the step selects between runs."""
@@ -147,6 +147,7 @@ class OptimizerModule(torch.nn.Module):
         params = [tensor.clone() for tensor in given[: self.count]]
         for param, gradient in zip(params, given[self.count : 2 * self.count], strict=True):
             param.grad = gradient.clone()  # another run must not see what is written
+            as_parameter(param)
         rest = given[2 * self.count :]
         state: dict[torch.Tensor, dict[str, Any]] = {}
         counted: dict[StateKey, Any] = {}
@@ -171,7 +172,7 @@ class OptimizerModule(torch.nn.Module):
             run = run_double(self.optimizer, groups, state)
         self.record.attributes |= run.attributes
         self.record.missed = run.missed
-        results = list(params)
+        results = [param.requires_grad_(False) for param in params]
         for index, param in enumerate(params):
             for key, value in run.state.get(param, {}).items():
                 made = self._result(index, key, value)
@@ -263,6 +264,12 @@ class OptimizerModule(torch.nn.Module):
                     " keep it in self.state[p]",
                     step_line(self.optimizer),
                 )
+
+
+def as_parameter(tensor: Any) -> None:
+    """Make a tensor what a step finds in a group: `p.requires_grad`, `p.is_leaf` and `isinstance(p, Parameter)` are true."""
+    tensor.requires_grad_()
+    tensor._is_param = True  # torch's own mark for isinstance
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,12 @@ class GraphComparison:
         found = {key: self._initial(node, key) for node, key in self._states.items()}
         return {key: initial for key, initial in found.items() if initial is not None}
 
+    def none(self) -> dict[StateKey, Initial]:
+        """Return no beginning: the states are those that the optimizer has."""
+        error = self._error("its step needs states that it has made before", self.later.fallback)
+        self.unknown = dict.fromkeys(self.keys, error)
+        return {}
+
     def number_types(self) -> dict[StateKey, type[Number]]:
         """Return the types that states which are Python numbers have after the first step."""
         literals = self.first.module.record.literals

@@ -23,6 +23,7 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read
 from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.traced_optimizer.begun import NUMBERS, begun_step, kept_states
 from aicf_mlir.frontend.traced_optimizer.first_step import GraphComparison, Initial, StateKey
 from aicf_mlir.frontend.traced_optimizer.graph import Number, OptimizerGraph, OptimizerModule, export_step
 from aicf_mlir.frontend.traced_optimizer.importer import Argument, UpdateImporter
@@ -133,7 +134,15 @@ def trace_optimizer(
     except BindError as error:
         raise trace_error(str(error), fallback) from None
     like = [torch.zeros(p.shape, dtype=p.dtype, device="cpu") for p in (*params, *params)]
-    first = _first(optimizer, members, settings, [*like, *numbers], fallback)
+    kept = kept_states(optimizer, params)
+    try:
+        first = _first(optimizer, members, settings, [*like, *numbers], fallback)
+        begins = True
+    except TraceError:
+        if not kept:
+            raise
+        first = begun_step(optimizer, members, settings, kept, like, numbers, fallback)
+        begins = False
     keys = [
         *first.module.record.keys,
         *(key for key in first.module.record.literals if key not in first.module.record.keys),
@@ -159,7 +168,7 @@ def trace_optimizer(
     comparison = GraphComparison(
         first, later, keys, given, [float(v) for each in settings for v in each.values.values()]
     )
-    beginnings = comparison.run()
+    beginnings = comparison.run() if begins else comparison.none()
     for (index, key), error in comparison.unknown.items():
         if not _is_there(optimizer, group_of[index], params[index], key):
             raise error
@@ -182,6 +191,7 @@ def trace_optimizer(
     COUNTED[optimizer] = {
         (group_of[index], key): types[index, name] for index, name in keys if (key := group_key(name))
     }
+    NUMBERS[optimizer] = {(id(params[index]), name): kind for (index, name), kind in types.items()}
     return OptimizerTrace(
         _without_unused(with_decompositions(later, build)),
         groups,

@@ -128,3 +128,43 @@ def test_a_state_that_is_taken_away_is_missed(config: Config, device: str, tmp_p
     pair.assert_equal(1e-10)
     step.load(tmp_path / "begun")
     assert all(map(same_bits, before, [p.detach() for p in pair.model.parameters()]))
+
+
+class MadeWithItself(Written):
+    """Makes its states in the object's making, and counts in them and in its groups."""
+
+    def __init__(self, params: Any, **defaults: Any):
+        super().__init__(params, **defaults)
+        for group in self.param_groups:
+            group["count"] = 0
+            for p in group["params"]:
+                self.state[p].update(mean=torch.zeros_like(p), square=torch.full_like(p, 0.1), step=0)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["count"] += 1
+        for p, grad, state, group in self.entries():
+            state["step"] += 1
+            state["mean"].lerp_(grad, 0.1)
+            state["square"].mul_(0.9).addcmul_(grad, grad, value=0.1)
+            rate = group["lr"] / (1 - 0.9 ** state["step"]) / group["count"]
+            p.sub_(rate * state["mean"] / state["square"].sqrt())
+
+
+def test_states_made_with_the_optimizer(device: str) -> None:
+    pair, given = Pair(lambda ps: MadeWithItself(ps, lr=0.01), device, double=True), batches(device, 9, True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=given[0], device=device)
+    for number, batch in enumerate(given):
+        if number == 4:
+            assert step.capture(batch, verify="bitwise").equal
+        if number == 7:
+            step.recompile()
+        (step.train_step if number < 4 or number > 6 else lambda b: step.replay(inputs=b))(batch)
+        pair.in_torch(batch)
+    pair.assert_equal(1e-9)
+    for ours, theirs in zip(*(each.state_dict()["state"].values() for each in pair.optimizers), strict=True):
+        assert [type(value) for value in ours.values()] == [type(value) for value in theirs.values()]
+    pair.ours.state.clear()
+    with pytest.raises(BindError, match="only the optimizer can begin it"):
+        step.train_step(given[0])

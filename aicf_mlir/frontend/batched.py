@@ -56,6 +56,14 @@ def rows_of(tensor: torch.Tensor, level: int, rows: int, dim: int) -> torch.Tens
     return first.movedim(0, dim) if dim else first
 
 
+def all_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor with the rows of every vmap around it, as a value of the trace."""
+    while is_batched(tensor):
+        rows = FUNCTORCH.get_unwrapped(tensor).shape[FUNCTORCH.maybe_get_bdim(tensor)]
+        tensor = rows_of(tensor, FUNCTORCH.maybe_get_level(tensor), rows, 0)
+    return tensor
+
+
 def batches() -> bool:
     """True inside of vmap."""
     return bool(FUNCTORCH.maybe_current_level())

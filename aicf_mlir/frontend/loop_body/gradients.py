@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map  # pyright: ignore[reportUnknownVariabl
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import leaves_of
+from aicf_mlir.frontend.batched import all_rows
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.inner_gradients import as_list
 from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes_in_place
@@ -345,7 +346,7 @@ class GradientRecorder(Recorder):
         """Handle `torch.autograd.grad(…)`: what it is of is the loss, if no `backward()` says another one."""
         found = super().gradient_of(outputs, inputs, *given, **named)
         if not self._has_backward:
-            location, (output, *_) = source.here(), as_list(outputs)
+            location, output = source.here(), all_rows(as_list(outputs)[0])
             with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
                 self.loss = source.call_at(location, torch.sum, output) if output.dim() else output
         return found

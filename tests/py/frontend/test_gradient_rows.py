@@ -16,7 +16,7 @@ from torch.autograd import grad
 from torch.func import functional_call, jacfwd, jacrev, vmap
 from torch.nn import functional as F
 
-from aicf_mlir import TraceError
+from aicf_mlir import TraceError, compile_step
 from aicf_mlir.frontend import gradient_rows
 
 functional: Any = torch.autograd.functional
@@ -276,3 +276,42 @@ def test_rows_under_autocast_are_torchs(few: int, monkeypatch: pytest.MonkeyPatc
     model = tanh_net(2, 2)
     wanted = loss(model, a_batch()).detach()
     assert_near(compiled(model, loss, a_batch()).train_step(a_batch()), wanted, 5e-3, "loss")
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_a_loop_body_trains_with_the_gradients_of_each_sample(across: bool) -> None:
+    """As in differentially private training: each is clipped alone. The loss is that of all rows."""
+
+    def world() -> tuple[nn.Module, Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def body(b: Any) -> Tensor:
+            weights = {name: p.detach() for name, p in model.named_parameters()}
+
+            def of_one(given: Any, x: Tensor, t: Tensor) -> Any:
+                loss = (functional_call(model, given, (x[None],))[0] - t).square().sum()
+                return loss, loss
+
+            batch = (b["x"].T, b["t"].T) if across else (b["x"], b["t"])
+            taken = torch.func.grad(of_one, has_aux=True)
+            found, losses = vmap(taken, in_dims=(None, int(across), int(across)))(weights, *batch)
+            norms = torch.stack([each.flatten(1).norm(dim=1) for each in found.values()]).norm(dim=0)
+            for name, p in model.named_parameters():
+                p.grad = torch.einsum("n,n...->...", (0.1 / norms).clamp(max=1), found[name])
+            optimizer.step()
+            return losses.sum()
+
+        return model, body
+
+    (ours, body), (theirs, reference) = world(), world()
+    torch.manual_seed(1)
+    batch = {"x": torch.randn(5, 3).double(), "t": torch.randn(5, 2).double()}
+    step = compile_step(body, example=[batch], device="cpu")
+    for _ in range(3):
+        wanted = reference(batch)
+        torch.testing.assert_close(step(batch), wanted, rtol=1e-12, atol=0)
+        torch.testing.assert_close(step.loss, wanted, rtol=1e-12, atol=0)
+    for got, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-13)

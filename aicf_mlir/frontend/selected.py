@@ -62,7 +62,8 @@ def select(x: Tensor, mask: Tensor, key: object) -> Selected:
     flat = mask.reshape(-1)
     first = flat.to(torch.float32).argmax().reshape(1)
     filled = rows.detach().index_select(0, first)
-    return Selected.of(torch.where(along(flat, rows), rows, filled), flat, key)
+    chosen = torch.where(along(flat, rows), rows, filled)
+    return Selected.of(chosen.contiguous(), flat, key)  # as torch makes it: views of it are the same ones
 
 
 def along(mask: Tensor, rows: Tensor) -> Tensor:

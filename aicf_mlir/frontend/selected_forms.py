@@ -74,6 +74,10 @@ class Forms:
                 raise NotByRow("a mask of the selected rows")
             both = x.mask & inner.rows
             return select(x.rows, both, ("and", x.key, self.masks.key(inner.rows)))
+        return x.like(self.of_each_row(x, parts))
+
+    def of_each_row(self, x: Selected, parts: tuple[Any, ...]) -> Tensor:
+        """Return what an index takes of each selected row."""
         if any(type(each) is Selected for each in tensors_in(parts)):
             raise NotByRow("an index that is not selected too")
         whole = parts[0] is Ellipsis and sum(each is not None for each in parts[1:]) < x.rows.dim()
@@ -81,7 +85,7 @@ class Forms:
             raise NotByRow("all selected rows")
         if any(is_a(each, Tensor) and each.dtype in (torch.bool, torch.uint8) for each in parts):
             raise NotByRow("no second mask")
-        return x.like(x.rows[index])
+        return x.rows[parts]
 
     def taken(self, x: Tensor, parts: tuple[Any, ...]) -> Selected:
         """Return the elements of `x` at selected places."""
@@ -109,12 +113,12 @@ class Forms:
         return self.taken(x, (index,))
 
     def of_setitem(self) -> None:
-        """`x[mask] = selected`, of the same mask, or `x[places] = selected`."""
+        """`x[mask] = selected`, of the same mask, `x[places] = selected`, or `selected[:, index] = value`."""
         x, index, value = self.args
         parts = parts_of(index)
-        if type(x) is not Selected and all(
-            type(e) is Selected and e.rows.dtype is not torch.bool for e in parts
-        ):
+        if type(x) is Selected:
+            self.set_in_rows(x, parts, value)
+        elif all(type(e) is Selected and e.rows.dtype is not torch.bool for e in parts):
             first, *rest = parts
             if any(each.key != first.key or each.rows.dim() != 1 for each in parts) or (
                 type(value) is Selected and value.key != first.key
@@ -126,10 +130,27 @@ class Forms:
                 value.rows.to(x.dtype) if type(value) is Selected else value
             )
             x.copy_(longer[: x.shape[0]])
-            return
-        if type(x) is Selected or type(value) is not Selected or not is_mask(index):
+        elif type(value) is not Selected or not is_mask(index):
             raise NotByRow("the mask of the selected elements between the brackets")
-        x.copy_(self.put(x, index, value))
+        else:
+            x.copy_(self.put(x, index, value))
+
+    def set_in_rows(self, x: Selected, parts: tuple[Any, ...], value: Any) -> None:
+        """Write rows of the same mask or a number where an index says, or a number under a mask of the selected rows."""
+        first = parts[0]
+        is_number = not is_a(value, Tensor) or (type(value) is not Selected and not value.dim())
+        if type(first) is Selected and first.rows.dtype is torch.bool:
+            if len(parts) > 1 or first.key != x.key or not is_number:
+                raise NotByRow("a number, under a mask of the selected rows")
+            under = first.rows.reshape(*first.rows.shape, *[1] * (x.rows.dim() - first.rows.dim()))
+            x.rows.masked_fill_(under, value)
+            return
+        taken = self.of_each_row(x, parts)
+        if type(value) is Selected and (value.key != x.key or value.rows.dim() != taken.dim()):
+            raise NotByRow("rows of one mask and one rank")
+        if type(value) is not Selected and is_a(value, Tensor) and has_rows(value, x.like(taken)):
+            raise NotByRow("rows that are selected too, or a number")
+        x.rows[parts] = value.rows if type(value) is Selected else value
 
     def of_masked_scatter(self) -> Tensor:
         """Put selected elements to their places."""

@@ -115,6 +115,9 @@ VALUES = frozenset(
 
 IN_PLACE = frozenset(("iadd", "isub", "imul", "itruediv", "ipow", "iand", "ior", "ixor"))
 
+FILLS = frozenset(("zero", "fill", "copy"))
+"""Functions, by name, that write to each element, whatever it was."""
+
 LEAST = {"max": -1, "amax": -1, "min": 1, "amin": 1}
 
 
@@ -161,12 +164,12 @@ class Rules(Forms):
         return tree_map_only(Selected, lambda each: each.rows, value)
 
     def changed(self, name: str) -> Selected:
-        """Give the selection, which is a copy of its own, the result of a pointwise function in its place."""
-        x, call = self.args[0], getattr(Tensor, name, None)
-        if type(x) is not Selected or call is None or not is_pointwise(name):
+        """Change the rows in place: they are a copy of their own, and views of them are views of these rows."""
+        x = self.args[0]
+        if type(x) is not Selected or not (name in FILLS or is_pointwise(name)):
             raise NotByRow("a function that changes each of them alone")
         self.expect_together(x)
-        x.rows = call(*self.on_rows(self.args), **self.on_rows(dict(self.kwargs))).to(x.rows.dtype)
+        self.func(*self.on_rows(self.args), **self.on_rows(dict(self.kwargs)))
         return x
 
     def along_dimension(self, first: Selected, name: str) -> Any:

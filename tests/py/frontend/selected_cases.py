@@ -54,6 +54,33 @@ def of_one_number(p: Tensor, b: Batch) -> Tensor:
     return q
 
 
+def view_written(p: Tensor, b: Batch) -> Tensor:
+    rows = p[b["r"]]
+    rows[:, 0].add_(1)
+    rows.view(-1).mul_(2)
+    same = rows.to(rows.dtype)
+    same[:, 1].fill_(0.5)
+    return rows.pow(2).sum()
+
+
+def base_written(p: Tensor, b: Batch) -> Tensor:
+    rows = p.t().contiguous().t()[b["r"]]  # torch's copy is contiguous again
+    first, flat = rows[:, 0], rows.reshape(-1)
+    rows.mul_(3)
+    return first.pow(2).sum() + flat.pow(3).sum()
+
+
+def set_in_rows(p: Tensor, b: Batch) -> Tensor:
+    rows = p[b["r"]]
+    rows[:, 1:3] *= 2
+    rows[..., 0] = rows[:, 3]
+    rows[:, [3, 1]] = b["t"][b["r"]][:, :2]
+    rows[:, 2:] += torch.tensor([0.5, -1.0])
+    rows[rows > 1] = 1.0
+    rows[rows[:, 0] < 0] = -0.25
+    return rows.pow(3).sum()
+
+
 def pairs(p: Tensor, b: Batch) -> Tensor:
     i, j = torch.where((b["y"][:, None] == b["y"][None]) & ~torch.eye(6, dtype=torch.bool))
     return (p[i] - p[j]).pow(2).sum(-1).sum()
@@ -168,8 +195,14 @@ WORKS: dict[str, Loss] = {
     "where of selected": lambda p, b: torch.where(b["t"][b["m"]] > 0, p[b["m"]], 0.1).mean(),
     "booleans": lambda p, b: (p * (b["t"] > 0)[b["m"]].sum()).mean(),
     "any": lambda p, b: p.sum() * (b["t"][b["m"]] > 1).any() + p.mean() * (b["t"][b["m"]] > -9).all(),
+    "a view of selected rows written": view_written,
+    "selected rows written, of which there are views": base_written,
+    "parts of selected rows written": set_in_rows,
 }
 """Of each the value and the gradient are torch's."""
+
+IN_MEMORY = (view_written, base_written, set_in_rows)
+"""Those with writes to memory that two names share."""
 
 
 def grown(p: Tensor, b: Batch) -> Tensor:
@@ -196,6 +229,11 @@ REFUSED: dict[str, tuple[Loss, str]] = {
     "a tensor of all rows": (lambda p, b: (p[b["m"]] - b["t"]).sum(), "selected too"),
     "sorted": (lambda p, b: p[b["m"]].sort()[0][0], "mask"),
     "first": (lambda p, b: p[b["m"]][0], "all selected rows"),
+    "rows of another mask written": (
+        lambda p, b: p[b["r"]].index_put_((torch.tensor([0]),), p[b["r"]][:1]).sum(),
+        "mask",
+    ),
+    "rows of all written": (lambda p, b: p[b["r"]].copy_(b["t"]).sum(), "selected too"),
     "returned": (lambda p, b: p[b["m"]], "elements under a mask"),
     "a product from the left": (lambda p, b: (b["t"].t() @ p[b["r"]]).sum(), "left"),
     "median": (lambda p, b: p[b["m"]].median(), "mask"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from costs import Some
-from selected_cases import REFUSED, WORKS, Batch, Loss
+from selected_cases import IN_MEMORY, REFUSED, WORKS, Batch, Loss
 from torch import Tensor, nn
 
 from aicf_mlir import DataError, TraceError, compile_train_step
@@ -79,6 +79,20 @@ def step_of(loss: Loss, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, 
     return model, compile_train_step(
         model, optimizer, device="cpu", example=batch(0, dtype), loss_fn=lambda m, b: loss(m(b["x"]), b)
     )
+
+
+@pytest.mark.parametrize("loss", IN_MEMORY)
+def test_views_of_selected_rows_share_their_memory(loss: Loss) -> None:
+    model, step = step_of(loss)
+    for seed in range(3):
+        twin, given = model_of(torch.float64), batch(seed)
+        twin.load_state_dict(model.state_dict())
+        expected = loss(twin(given["x"]), given)
+        expected.backward()
+        torch.testing.assert_close(step.train_step(given), expected.detach())
+        for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+            assert theirs.grad is not None
+            torch.testing.assert_close(ours, theirs - theirs.grad)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -18,6 +18,7 @@ from aicf_mlir.frontend.selected_forms import Forms, NotByRow, dimensions, has_r
 from aicf_mlir.frontend.values import is_a
 
 Tensor = torch.Tensor
+_linalg: Any = torch.linalg
 
 
 PYTHONS = {
@@ -57,7 +58,7 @@ BY_ROW = frozenset(
         ),
         *("int", "bool", "floor_divide", "hardswish", "logsigmoid", "log_sigmoid", "softsign", "tanhshrink"),
         *("dropout", "linear", "layer_norm", "rms_norm", "embedding", "one_hot", "alpha_dropout"),
-        *("prelu", "glu", "relu6", "requires_grad_"),
+        *("prelu", "relu6", "requires_grad_"),
     )
 )
 """Functions, by name, that act on each row of their first operand alone."""
@@ -67,13 +68,15 @@ DIMENSION: Mapping[str, tuple[int, int | None]] = {
         ("softmax", "log_softmax", "cumsum", "cumprod", "logsumexp", "argmax", "argmin"), (1, None)
     ),
     **dict.fromkeys(("sort", "argsort"), (1, -1)),
-    **dict.fromkeys(("gather", "take_along_dim", "select", "narrow", "squeeze", "unsqueeze"), (1, None)),
+    **dict.fromkeys(("gather", "select", "narrow", "squeeze", "unsqueeze"), (1, None)),
+    **dict.fromkeys(("take_along_dim", "roll"), (2, None)),
     **dict.fromkeys(("normalize", "cosine_similarity"), (2, 1)),
     "topk": (2, -1),
     "norm": (2, None),
     **dict.fromkeys(("chunk", "split", "tensor_split"), (2, 0)),
     **dict.fromkeys(("unbind",), (1, 0)),
-    **dict.fromkeys(("flip", "roll"), (1, None)),
+    "flip": (1, None),
+    "glu": (1, -1),
     **dict.fromkeys(
         ("sum", "mean", "prod", "amax", "amin", "max", "min", "any", "all", "std", "var"), (1, None)
     ),
@@ -128,7 +131,7 @@ class Rules(Forms):
         """Return what the function gives. Raises NotByRow."""
         plain = self.name.strip("_")
         is_operator = self.name.startswith("__")
-        if (is_operator and plain in VALUES) or "out" in self.kwargs:
+        if (is_operator and plain in VALUES) or self.kwargs.get("out") is not None:
             raise NotByRow("no value of theirs in Python, and no out=")
         own: Callable[[], Any] | None = getattr(self, f"of_{plain}", None)
         if own is not None:
@@ -219,9 +222,7 @@ class Rules(Forms):
             p = self.kwargs.get("p", self.args[1] if len(self.args) > 1 else 2)
             if p not in (2, 2.0, 1, 1.0, "fro"):
                 raise NotByRow("the norm of order 1 or 2")
-            terms = x.abs() if p in (1, 1.0) else x * x
-            whole = torch.where(mask, terms, 0).sum(over, keepdim=keep)
-            return whole if p in (1, 1.0) else whole.sqrt()
+            return _linalg.vector_norm(torch.where(mask, x, 0), 2 if p == "fro" else p, over, keepdim=keep)
         dtype = self.kwargs.get("dtype")
         if name == "sum":
             return torch.where(mask, x, 0).sum(over, keepdim=keep, dtype=dtype)
@@ -235,9 +236,11 @@ class Rules(Forms):
         if len(self.args) > 1 and is_a(self.args[1], bool):
             correction, over = int(self.args[1]), tuple(range(x.dim()))
         center = torch.where(mask, x, 0).sum(over, keepdim=True, dtype=wide) / number
-        away = torch.where(mask, x.to(wide) - center, 0)
-        spread = (away * away).sum(over, keepdim=keep) / (number - correction).clamp(min=0)
-        return (spread if name == "var" else spread.sqrt()).to(x.dtype)
+        away, freedom = torch.where(mask, x.to(wide) - center, 0), (number - correction).clamp(min=0)
+        if name == "var":
+            return ((away * away).sum(over, keepdim=keep) / freedom).to(x.dtype)
+        spread = _linalg.vector_norm(away, dim=over, keepdim=keep)  # its gradient at 0 is 0, as that of std
+        return (spread / freedom.sqrt()).to(x.dtype)
 
     def loss(self, first: Selected) -> Any:
         """Call a loss row by row, then reduce as it was asked to."""

@@ -195,6 +195,13 @@ WORKS: dict[str, Loss] = {
     "where of selected": lambda p, b: torch.where(b["t"][b["m"]] > 0, p[b["m"]], 0.1).mean(),
     "booleans": lambda p, b: (p * (b["t"] > 0)[b["m"]].sum()).mean(),
     "any": lambda p, b: p.sum() * (b["t"][b["m"]] > 1).any() + p.mean() * (b["t"][b["m"]] > -9).all(),
+    "of zeros": lambda p, b: (
+        (p * 0)[b["m"]].norm() + (p * 0)[b["r"]].norm(dim=0).sum() + (p * 0)[b["m"]].std() + p.sum()
+    ),
+    "normalized": lambda p, b: (F.normalize(p[b["r"]], dim=1) * torch.arange(4.0)).sum(),
+    "rolled in each row": lambda p, b: (p[b["r"]].roll(1, 1) * p[b["r"]].roll(2, dims=-1)).sum(),
+    "taken along": lambda p, b: p[b["r"]].take_along_dim(b["y"][b["r"]][:, None], 1).pow(2).sum(),
+    "gated": lambda p, b: F.glu(p[b["r"]]).pow(2).sum(),
     "a view of selected rows written": view_written,
     "selected rows written, of which there are views": base_written,
     "parts of selected rows written": set_in_rows,
@@ -227,6 +234,9 @@ REFUSED: dict[str, tuple[Loss, str]] = {
     "padded with rows": (lambda p, b: F.pad(p[b["r"]], (0, 0, 1, 0)).sum(), "each padded"),
     "two masks": (lambda p, b: (p[b["m"]] - p[~b["m"]]).sum(), "one mask"),
     "a tensor of all rows": (lambda p, b: (p[b["m"]] - b["t"]).sum(), "selected too"),
+    "rolled": (lambda p, b: (p[b["r"]].roll(1, 0) * p[b["r"]]).sum(), "dimension"),
+    "rolled as one": (lambda p, b: (p[b["r"]].roll(1) * p[b["r"]]).sum(), "dimension"),
+    "halves gated": (lambda p, b: F.glu(p[b["m"]]).sum(), "dimension"),
     "sorted": (lambda p, b: p[b["m"]].sort()[0][0], "mask"),
     "first": (lambda p, b: p[b["m"]][0], "all selected rows"),
     "rows of another mask written": (

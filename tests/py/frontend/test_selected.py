@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from aicf_mlir import DataError, TraceError, compile_train_step
 from aicf_mlir.frontend.selected import Selected
+from aicf_mlir.frontend.selected_rules import DIMENSION
 
 WEIGHTS = torch.linspace(0.5, 1.5, len(WORKS))
 """Of the cases in the loss: no two gradients can be exchanged."""
@@ -100,6 +101,25 @@ def test_what_has_no_rule_is_refused(name: str) -> None:
     loss, text = REFUSED[name]
     with pytest.raises(TraceError, match=text):
         step_of(loss)
+
+
+@pytest.mark.parametrize("name", sorted(DIMENSION.keys() - {"normalize"}))
+def test_dimensions_are_arguments_where_torch_has_them(name: str) -> None:
+    place, default = DIMENSION[name]
+    packet = getattr(torch.ops.aten, name)
+    found: set[tuple[int, int | None]] = set()
+    for overload in packet.overloads():
+        arguments = getattr(packet, overload)._schema.arguments
+        for at, argument in enumerate(arguments):
+            if (
+                argument.name in ("dim", "dims")
+                and not argument.kwarg_only
+                and "str" not in str(argument.type)
+            ):
+                known = argument.default_value if isinstance(argument.default_value, int) else None
+                found.add((at, known))
+    assert (place, default) in found
+    assert {at for at, _ in found} == {place}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])

@@ -155,6 +155,8 @@ class Recorder(InnerGradients, TorchFunctionMode):
         if makes_leaf(name, args, kwargs):
             self.captured.update({id(each): each for each in args if is_users(each)})
             return self.leaf(args[0])
+        if name == "__deepcopy__" and args[0].is_leaf:
+            return self.copied(*args)
         if kwargs.get("requires_grad") is True:
             return self.leaf(self.seen(func, args, {**kwargs, "requires_grad": False}))
         if (asked := with_known_index(self.known, func, args, kwargs)) is not None:
@@ -197,6 +199,17 @@ class Recorder(InnerGradients, TorchFunctionMode):
         self._carriers.update({memory_of(t): t for t in tensors((operands, result)) if t.requires_grad})
         self.selections.masks.note(name, args, kwargs, result)
         return result
+
+    def copied(self, tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+        """Handle `copy.deepcopy(tensor)`: a tensor of its own, a leaf and a parameter if this is one."""
+        if id(tensor) not in memo:
+            made = self.seen(torch.clone, (self.seen(torch.detach, (tensor,), {}),), {})
+            if tensor.requires_grad:
+                made = self.leaf(made)
+            if isinstance(tensor, torch.nn.Parameter):
+                vars(made)["_is_param"] = True  # torch's own mark for isinstance
+            memo[id(tensor)] = made
+        return memo[id(tensor)]
 
     def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the leaf that replaces a tensor; nothing may write to the memory that torch's leaf would share."""

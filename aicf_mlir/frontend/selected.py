@@ -59,7 +59,7 @@ class Selected(Tensor):
 def select(x: Tensor, mask: Tensor, key: object) -> Selected:
     """Return `x[mask]`; `mask` has the first dimensions of `x`."""
     rows = x.reshape(-1, *x.shape[mask.dim() :])
-    flat = mask.reshape(-1)
+    flat = mask.reshape(-1).clone()  # the user may write to the mask
     first = flat.to(torch.float32).argmax().reshape(1)
     filled = rows.detach().index_select(0, first)
     chosen = torch.where(along(flat, rows), rows, filled)

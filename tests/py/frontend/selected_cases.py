@@ -81,6 +81,14 @@ def set_in_rows(p: Tensor, b: Batch) -> Tensor:
     return rows.pow(3).sum()
 
 
+def mask_written(p: Tensor, b: Batch) -> Tensor:
+    rows = b["r"].clone()
+    chosen = b["t"][rows]
+    rows[0] = ~rows[0]
+    rows.logical_or_(b["t"][:, 1] > 0)
+    return (chosen.mean() + chosen.sum(0)[1]) * p.sum() + p[rows].sum()
+
+
 def pairs(p: Tensor, b: Batch) -> Tensor:
     i, j = torch.where((b["y"][:, None] == b["y"][None]) & ~torch.eye(6, dtype=torch.bool))
     return (p[i] - p[j]).pow(2).sum(-1).sum()
@@ -205,10 +213,11 @@ WORKS: dict[str, Loss] = {
     "a view of selected rows written": view_written,
     "selected rows written, of which there are views": base_written,
     "parts of selected rows written": set_in_rows,
+    "a mask written": mask_written,
 }
 """Of each the value and the gradient are torch's."""
 
-IN_MEMORY = (view_written, base_written, set_in_rows)
+IN_MEMORY = (view_written, base_written, set_in_rows, mask_written)
 """Those with writes to memory that two names share."""
 
 

@@ -18,6 +18,7 @@ from aicf_mlir.frontend.aten_indices import (
     index_below,
     is_mask,
     of_slices,
+    put_under_mask,
     several,
     shape_of_index,
     taken,
@@ -190,18 +191,6 @@ def index_put(call: Call) -> SSAValue:
     order = [*place.dims, *others]
     made = call.emit.reshape(made, [shape[d] for d in order])
     return call.emit.transpose(made, sorted(range(len(order)), key=order.__getitem__))
-
-
-def put_under_mask(call: Call, x: SSAValue, given: list[Any]) -> SSAValue:
-    """Put values under one mask of the first dimensions of x."""
-    mask = value_of(call, given[0])
-    value = call.of(call["values"], call.expected.dtype)
-    leads = call["indices"][0] is not None and len(given) == 1
-    if not leads or call["accumulate"] or math.prod(shape_of(value)) != 1:
-        raise Forbidden(MASK)
-    behind = len(shape_of(x)) - len(shape_of(mask))
-    mask = call.emit.reshape(call.emit.cast(mask, torch.bool), (*shape_of(mask), *[1] * behind))
-    return call.emit.insert(CLASSES["where"](mask, call.emit.reshape(value, ()), x))
 
 
 def put_rows(call: Call, x: SSAValue, index: SSAValue, source: SSAValue, accumulate: bool) -> SSAValue:

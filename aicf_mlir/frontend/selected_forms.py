@@ -98,7 +98,7 @@ class Forms:
         ):
             raise NotByRow("selected places in the first dimensions")
         rest = parts[len(chosen) :]
-        if any(type(each) not in (slice, type(None), type(Ellipsis)) for each in rest) or not all(
+        if any(type(each) not in (int, slice, type(None), type(Ellipsis)) for each in rest) or not all(
             each.key == first.key and each.rows.dim() == 1 and each.rows.dtype is not torch.bool
             for each in chosen
         ):
@@ -118,22 +118,31 @@ class Forms:
         parts = parts_of(index)
         if type(x) is Selected:
             self.set_in_rows(x, parts, value)
-        elif all(type(e) is Selected and e.rows.dtype is not torch.bool for e in parts):
-            first, *rest = parts
-            if any(each.key != first.key or each.rows.dim() != 1 for each in parts) or (
+            return
+        lead: list[Any] = [each for each in parts if is_a(each, Tensor)]
+        rest = parts[len(lead) :]
+        if not lead or any(
+            is_a(each, Tensor) or type(each) not in (int, slice, type(Ellipsis)) for each in rest
+        ):
+            raise NotByRow("a mask or places in front, and numbers or slices behind them")
+        if rest:
+            x = x[(*[slice(None)] * (lead[0].dim() if is_mask(lead[0]) else len(lead)), *rest)]
+        if all(type(e) is Selected and e.rows.dtype is not torch.bool for e in lead):
+            first, *others = lead
+            if any(each.key != first.key or each.rows.dim() != 1 for each in lead) or (
                 type(value) is Selected and value.key != first.key
             ):
                 raise NotByRow("places and rows of one mask")
             beyond = torch.where(first.mask, first.rows, x.shape[0])  # a row more takes what is not selected
             longer = torch.cat([x, x[:1]])
-            longer[(beyond, *(each.rows for each in rest))] = (
+            longer[(beyond, *(each.rows for each in others))] = (
                 value.rows.to(x.dtype) if type(value) is Selected else value
             )
             x.copy_(longer[: x.shape[0]])
-        elif type(value) is not Selected or not is_mask(index):
+        elif type(value) is not Selected or len(lead) > 1 or not is_mask(lead[0]):
             raise NotByRow("the mask of the selected elements between the brackets")
         else:
-            x.copy_(self.put(x, index, value))
+            x.copy_(self.put(x, lead[0], value))
 
     def set_in_rows(self, x: Selected, parts: tuple[Any, ...], value: Any) -> None:
         """Write rows of the same mask or a number where an index says, or a number under a mask of the selected rows."""

@@ -81,6 +81,27 @@ def set_in_rows(p: Tensor, b: Batch) -> Tensor:
     return rows.pow(3).sum()
 
 
+def one_row_for_all(p: Tensor, b: Batch) -> Tensor:
+    """The token of a mask, as wav2vec2 writes it."""
+    q, token = p.clone(), p.mean(0)
+    q[b["r"]] = token
+    q[:, b["m"][0]] = b["t"][:, :1] * token[0]
+    cube = torch.stack([q, q * 2])
+    cube[:, b["r"]] = token * 3
+    cube[b["t"][:2, 0] > 0] = p[:1] * 0.5
+    return (cube.index_put((b["r"][:2],), token, accumulate=True) ** 2).sum()
+
+
+def columns_written(p: Tensor, b: Batch) -> Tensor:
+    q, rows, places = p.clone(), b["r"], torch.where(b["r"])[0]
+    q[rows, 0] = q[rows, 3] * 2
+    q[rows, 1:3] = b["t"][rows][:, :2]
+    q[rows, 3] *= 3
+    q[places, 0] += 1.0
+    q[places, 2:] = q[places, :2] * p[places, 1:3]
+    return (q**3).sum()
+
+
 def mask_written(p: Tensor, b: Batch) -> Tensor:
     rows = b["r"].clone()
     chosen = b["t"][rows]
@@ -213,11 +234,13 @@ WORKS: dict[str, Loss] = {
     "a view of selected rows written": view_written,
     "selected rows written, of which there are views": base_written,
     "parts of selected rows written": set_in_rows,
+    "one row for all": one_row_for_all,
+    "columns of selected rows written": columns_written,
     "a mask written": mask_written,
 }
 """Of each the value and the gradient are torch's."""
 
-IN_MEMORY = (view_written, base_written, set_in_rows, mask_written)
+IN_MEMORY = (view_written, base_written, set_in_rows, mask_written, columns_written, one_row_for_all)
 """Those with writes to memory that two names share."""
 
 

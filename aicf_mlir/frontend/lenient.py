@@ -25,7 +25,7 @@ from aicf_mlir.frontend.importer import Importer
 from aicf_mlir.frontend.recorder import Recorder, function_name, tensors
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.types import is_supported
-from aicf_mlir.frontend.unsupported import UnsupportedNode, decomposed_into, decompositions, op_name
+from aicf_mlir.frontend.unsupported import UnsupportedNode, decomposed_into, decompositions, op_name, origin
 from aicf_mlir.ir.locations import SourceLocation
 
 
@@ -180,11 +180,3 @@ def reason(written: UnsupportedNode, last: UnsupportedNode) -> str:
     if written.reason or written.target == last.target:
         return written.reason
     return decomposed_into(op_name(last.node))
-
-
-def origin(node: Node) -> str:
-    """Return the name of this node's original in the graph, before torch decomposed any op."""
-    name, sources = node.name, node.meta.get("from_node")
-    while sources:
-        name, sources = sources[-1].name, sources[-1].from_node
-    return name

@@ -31,12 +31,14 @@ ON_META = (
 )
 EXPLANATIONS: tuple[tuple[str, str], ...] = (
     (r"UncapturedHigherOrderOpError|higher.order op", CONTROL_FLOW),
-    (r"functorch|TensorWrapper|GradTrackingTensor|BatchedTensor|dual_level|_make_dual", TRANSFORMS),
+    (r"\A.*(functorch|TensorWrapper|GradTrackingTensor|BatchedTensor|dual_level|_make_dual)", TRANSFORMS),
     (r"DeviceMismatchError.*\bmeta\b", f"reads a tensor {ON_META}"),
     (r"expected compiled_fn to be GraphModule", TWICE),
     (r"is mutated in the forward method", NO_BUFFER),
 )
-"""Patterns of type and text of an error, and the message for the user: the step {…}, with its line."""
+"""Patterns of type and text of an error, and the message for the user: the step {…}, with its line. A transform is named in the
+first line; further ones may list all that torch has.
+"""
 
 
 def in_transform() -> bool:

@@ -197,8 +197,18 @@ def _decompositions() -> dict[Any, Any]:
 def explain(refused: list[UnsupportedNode]) -> TraceError:
     """Return the error for the last refused op, or for the op that the user wrote if that was decomposed."""
     last = refused[-1]
-    written = next(node for node in refused if node.location == last.location)
-    return written.error("" if written is last else decomposed_into(last.what))
+    written = next(each for each in refused if origin(each.node) == origin(last.node))
+    if written is last:
+        return last.error()
+    return written.error(decomposed_into(last.what) + (f": {last.reason}" if last.reason else ""))
+
+
+def origin(node: Node) -> str:
+    """Return the name of this node's original in the graph, before torch decomposed any op."""
+    name, sources = node.name, node.meta.get("from_node")
+    while sources:
+        name, sources = sources[-1].name, sources[-1].from_node
+    return name
 
 
 def decomposed_into(what: str) -> str:

@@ -246,11 +246,15 @@ def _least(better: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..
 
 
 def _of_tensor(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of numbers by torch's: SymFloat has none, or one whose result is an integer."""
+    """Return a function of numbers by torch's: SymFloat has none, or one whose result is an integer. With further arguments, as
+    digits or a base, it is Python's function of the value.
+    """
 
     def function(x: Any, *rest: Any) -> Any:
-        if rest or not isinstance(x, torch.SymFloat):
+        if not isinstance(x, torch.SymFloat):
             return plain(x, *rest)
+        if rest:
+            return plain(float(x), *rest)
         made: Any = getattr(_torch.scalar_tensor(x, dtype=torch.float64), name)().item()
         return x.of(made, plain) if isinstance(x, LiveNumber) else made
 

@@ -289,3 +289,47 @@ def test_the_text_says_it_and_runs(tmp_path: Any) -> None:
         file.write_text(str(trace(model, mse, regression(), optimizer=optimizer)))
         assert "func.func private @step_update" in file.read_text()
         assert main([str(file), "--stage", "plan", "--target", "sm_90"]) == 0
+
+
+class Rounded(Written):
+    """Looks at digits of its rate, and at a logarithm to a base."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p, grad, _, group in self.entries():
+            p.sub_(grad, alpha=round(group["lr"], 1) + 0.1 * math.log(group["lr"] + 2, 10))
+
+
+def test_a_function_of_a_number_with_further_arguments_reads_its_value() -> None:
+    pair = Pair(lambda ps: Rounded(ps, lr=0.12), "cpu", double=True)
+    (batch,) = batches("cpu", 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device="cpu")
+    step.train_step(batch)
+    pair.in_torch(batch)
+    pair.assert_equal(1e-12)
+    pair.set("lr", 0.34)
+    with pytest.raises(GuardError, match="lr"):
+        step.train_step(batch)
+    step.recompile()
+    step.train_step(batch)
+    pair.in_torch(batch)
+    pair.assert_equal(1e-12)
+
+
+class Zeroing(Written):
+    """Writes to a part of a gradient, for which torch makes a mask of several numbers."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p, grad, _, group in self.entries():
+            grad.view(-1)[0] = 0
+            p.sub_(grad, alpha=group["lr"])
+
+
+def test_what_torch_makes_of_an_op_is_refused_with_its_reason() -> None:
+    pair, (batch,) = Pair(lambda ps: Zeroing(ps, lr=0.1), "cpu"), batches("cpu", 1)
+    with pytest.raises(
+        TraceError,
+        match=r"select_scatter.* torch decomposes it into aten.where.*: a tensor of several numbers",
+    ):
+        compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device="cpu")

@@ -1,8 +1,8 @@
 """The grad mode in which each op of a step was called: it is noted while tracing, since an export does not keep all of
 it.
 
-An export has a block for `no_grad` and `enable_grad`, except inside of `torch.autocast`; it has none for
-`inference_mode`. Once each node has its grad mode, the blocks become plain nodes.
+An export has a block for `no_grad` and `enable_grad`, except inside of `torch.autocast`. `inference_mode` is `no_grad` while a
+step is traced. Once each node has its grad mode, the blocks become plain nodes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from operator import getitem
+from threading import get_ident
 from typing import Any, cast
 
 import torch
@@ -18,6 +19,9 @@ from torch.fx.node import map_arg
 
 BLOCK: Any = torch.ops.higher_order.wrap_with_set_grad_enabled
 """The op that an export makes of a block: its operands are the grad mode, the graph inside, and the graph's operands."""
+
+INSIDE: Any = torch._C  # pyright: ignore[reportPrivateUsage]
+"""Where torch looks up what `torch.inference_mode` enters."""
 
 MODE = "aicf_records_gradients"
 """The annotation of a node that is True if torch records gradients there."""
@@ -38,6 +42,34 @@ def noted() -> Generator[None]:
     with traceback.preserve_node_meta(), traceback.annotate({}):
         meta["custom"] = _Annotations(meta["custom"])
         yield
+
+
+class _NoGradient:
+    """What `torch.inference_mode(mode)` enters while a step is traced: tensors made inside have versions, as any."""
+
+    def __init__(self, mode: bool):
+        self._inside: Any = torch.no_grad() if mode else torch.enable_grad()
+
+    def __enter__(self) -> None:
+        self._inside.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        self._inside.__exit__(*raised)
+
+
+@contextmanager
+def without_inference() -> Generator[None]:
+    """Let `torch.inference_mode` be `no_grad` in this thread: writes to tensors without versions could not be followed."""
+    thread, theirs = get_ident(), INSIDE._InferenceMode
+
+    def chosen(mode: bool) -> Any:
+        return _NoGradient(mode) if get_ident() == thread else theirs(mode)
+
+    INSIDE._InferenceMode = chosen
+    try:
+        yield
+    finally:
+        INSIDE._InferenceMode = theirs
 
 
 def records_gradients(node: Node) -> bool:

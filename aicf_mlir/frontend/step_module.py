@@ -16,6 +16,7 @@ from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.carried import Carried, Followed, Key, put_back
 from aicf_mlir.frontend.caught import none_caught
 from aicf_mlir.frontend.effects import WritesUndone
+from aicf_mlir.frontend.grad_modes import without_inference
 from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.places import PlaceNames, TracedPlaces, VisitedPlace
 from aicf_mlir.frontend.precision import Precision
@@ -183,6 +184,7 @@ class StepModule(torch.nn.Module):
             precision.autocast(),
             functions.traced(self.updates_parameters, [*self.buffers()]),
             transforms.traced(recorder),
+            without_inference(),
             counted(),
             drawn.refused(source.of_function(function) or forward),
             recorder.selections.decided(),

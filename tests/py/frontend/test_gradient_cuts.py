@@ -91,6 +91,22 @@ def inference(m: Any, x: Tensor, h: Tensor) -> Tensor:
     return h + v.clone()
 
 
+@torch.inference_mode()
+def seen(h: Tensor) -> Tensor:
+    v = h * 2
+    v[:, 0].add_(1)
+    return (v > 0).to(h.dtype) * v.abs()
+
+
+def inference_changed(m: Any, x: Tensor, h: Tensor) -> Tensor:
+    """What is made there has versions in a trace."""
+    with torch.inference_mode():
+        mean = (h - seen(h)).abs().flatten().view(-1).mean()
+        with torch.inference_mode(False):
+            inner = h * 3
+    return h + seen(h).clone() * inner + mean.clone()
+
+
 def own_leaf(m: Any, x: Tensor, h: Tensor) -> Tensor:
     return h * h.detach().requires_grad_() + torch.zeros(4, 3, dtype=x.dtype, requires_grad=True)
 
@@ -154,6 +170,7 @@ BODIES: dict[str, Body] = {
     "a function under no_grad": lambda m, x, h: h * decorated(h),
     "no_grad in autocast": in_autocast,
     "inference_mode": inference,
+    "inference_mode, changed": inference_changed,
     "leaves of the step's own": own_leaf,
     "straight through": straight_through,
     "a loop over rows": recurrent,

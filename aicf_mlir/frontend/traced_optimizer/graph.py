@@ -97,6 +97,8 @@ class OptimizerModule(torch.nn.Module):
         self.record = Record()
         self.places = TracedPlaces()
         """The places that the step has visited."""
+        self._others: dict[int, tuple[torch.Tensor, str]] = {}
+        """The parameters of this run without a gradient, by id, each with its place."""
 
     def anew(self) -> OptimizerModule:
         """Return the same module before its first run."""
@@ -158,13 +160,14 @@ class OptimizerModule(torch.nn.Module):
             else:
                 state.setdefault(params[index], {})[key] = value
         self.record.__init__()
+        self._others.clear()
         groups = self._groups(rest[len(self.states) :], params)
         for group, inside in zip(groups, self.members, strict=True):
             group |= {group_key(key): value for (index, key), value in counted.items() if index in inside[:1]}
         with (
             python_functions(),
             forking(forks),
-            TracedCalls(forks),
+            TracedCalls(forks, self._others, type(self.optimizer).__name__),
             torch.no_grad(),
             self.places.recording(),
             none_caught(),
@@ -222,10 +225,23 @@ class OptimizerModule(torch.nn.Module):
         return [
             {
                 **{key: value for key, value in settings.entries(live).items() if key not in absent},
-                "params": [params[index] for index in members],
+                "params": self._in_order(settings, [params[index] for index in members]),
             }
             for settings, members, absent in zip(self.settings, self.members, self.absent, strict=True)
         ]
+
+    def _in_order(self, settings: GroupSettings, own: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the parameters of a group in torch's order: between its `own` ones stand those without a gradient."""
+        members, found = iter(own), list[torch.Tensor]()
+        for place, real in enumerate(settings.group["params"]):
+            if place in settings.passed_over:
+                made = torch.empty(real.shape, dtype=real.dtype, device="cpu")
+                as_parameter(made, real.requires_grad)
+                self._others[id(made)] = made, f"parameter {place} of param_groups[{settings.place}]"
+                found.append(made)
+            else:
+                found.append(next(members))
+        return found
 
     def _result(self, index: int, key: str, value: Any) -> torch.Tensor | None:
         if group_key(key):
@@ -257,8 +273,8 @@ class OptimizerModule(torch.nn.Module):
 
     def _refuse_foreign(self, run: ShadowRun, params: Sequence[torch.Tensor]) -> None:
         known = {id(param) for param in params}
-        for owner in run.state:
-            if id(owner) not in known:
+        for owner, entries in run.state.items():
+            if id(owner) not in known and (entries or id(owner) not in self._others):
                 raise trace_error(
                     f"{type(self.optimizer).__name__}.step keeps state of {owner!r:.40}, no parameter with a gradient;"
                     " keep it in self.state[p]",
@@ -266,9 +282,9 @@ class OptimizerModule(torch.nn.Module):
                 )
 
 
-def as_parameter(tensor: Any) -> None:
+def as_parameter(tensor: Any, needs_gradient: bool = True) -> None:
     """Make a tensor what a step finds in a group: `p.requires_grad`, `p.is_leaf` and `isinstance(p, Parameter)` are true."""
-    tensor.requires_grad_()
+    tensor.requires_grad_(needs_gradient)
     tensor._is_param = True  # torch's own mark for isinstance
 
 

@@ -44,6 +44,9 @@ class GroupSettings:
     counted: Mapping[str, type[int | float]] = field(default_factory=dict[str, "type[int | float]"])
     """The entries that may hold a tensor of a compiled step in place of a number."""
 
+    passed_over: frozenset[int] = frozenset()
+    """The places of the parameters without a gradient."""
+
     @property
     def content(self) -> dict[str, Any]:
         """Return the entries as the optimizer itself would hold them."""

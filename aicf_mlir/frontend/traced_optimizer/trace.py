@@ -9,7 +9,7 @@ groups become host scalars, comparisons with them become conditions, and the sta
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -125,7 +125,12 @@ def trace_optimizer(
     at = {id(p): i for i, p in enumerate(params)}
     members = [[at[id(p)] for p in group["params"] if p in names] for group in optimizer.param_groups]
     try:
-        settings = settings_of(optimizer, first_group)
+        settings = [
+            replace(
+                each, passed_over=frozenset(i for i, p in enumerate(each.group["params"]) if p not in names)
+            )
+            for each in settings_of(optimizer, first_group)
+        ]
         numbers = [
             torch.tensor(float(v), dtype=torch.float64, device="cpu")
             for each in settings

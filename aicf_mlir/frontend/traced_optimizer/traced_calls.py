@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves  # pyright: ignore[reportUnknownVariableType]
 
+from aicf_mlir.frontend import source
 from aicf_mlir.frontend.caught import note_raised
 from aicf_mlir.frontend.places import of_step, pause, resume
+from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.traced_optimizer.forks import Forks
 from aicf_mlir.frontend.traced_optimizer.numbers import LiveNumber
 
@@ -17,6 +20,36 @@ _torch: Any = torch
 
 LOOKING = ("addmm", "addmv", "addbmm", "baddbmm", "addr", "leaky_relu", "renorm")
 """Functions of torch that choose their algorithm by their scalars, or whose op has a scalar that is compiled in."""
+
+FACTS = frozenset(
+    (
+        *(
+            "shape",
+            "size",
+            "ndim",
+            "dim",
+            "numel",
+            "nelement",
+            "stride",
+            "is_contiguous",
+            "__len__",
+            "__hash__",
+        ),
+        *(
+            "dtype",
+            "device",
+            "layout",
+            "is_sparse",
+            "is_cuda",
+            "is_cpu",
+            "is_floating_point",
+            "is_complex",
+            "type",
+        ),
+        *("grad", "grad_fn", "requires_grad", "is_leaf", "itemsize", "element_size", "get_device", "is_meta"),
+    )
+)
+"""Attributes and methods, by name, that tell nothing of the values of a tensor."""
 
 DATA: Any = vars(torch._C.TensorBase)["data"]  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType, reportAttributeAccessIssue]
 
@@ -29,9 +62,10 @@ class TracedCalls(TorchFunctionMode):
     The value of a tensor decides as a number of the device does.
     """
 
-    def __init__(self, forks: Forks):
+    def __init__(self, forks: Forks, others: Mapping[int, tuple[torch.Tensor, str]], title: str):
+        """Take the parameters without a gradient, by id, each with its place, and the name of the optimizer."""
         super().__init__()
-        self._forks = forks
+        self._forks, self._others, self._title = forks, others, title
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         was_recording = pause()
@@ -46,6 +80,8 @@ class TracedCalls(TorchFunctionMode):
 
     def _seen(self, call: Any, func: Any, args: Any, given: dict[str, Any]) -> Any:
         name: str = getattr(func, "__name__", "")
+        if self._others:
+            self._expect_passed_over(func, (args, given))
         if func == DATA.__get__:
             return args[0].detach()
         if func == DATA.__set__ and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype:
@@ -68,6 +104,22 @@ class TracedCalls(TorchFunctionMode):
             if not any(isinstance(each, LiveNumber) for each in (*args, *given.values())):
                 raise
             return with_values(call, args, given)
+
+    def _expect_passed_over(self, func: Any, given: Any) -> None:
+        """Raise TraceError for a function that reads or changes a parameter without a gradient, or gives it one."""
+        name: str = getattr(func, "__name__", "")
+        asked: str = getattr(getattr(func, "__self__", None), "__name__", name)
+        if name != "__set__" and asked in FACTS:
+            return
+        for each in tree_leaves(given):
+            if isinstance(each, torch.Tensor) and (other := self._others.get(id(each))):
+                location = source.here()
+                raise trace_error(
+                    f"{self._title}.step uses {other[1]}{source.quoted(location)}, which has no gradient in this step, and a"
+                    " compiled step leaves such a parameter as it is; pass over it (if p.grad is None: continue), or leave it out"
+                    " of the groups",
+                    location,
+                )
 
 
 def is_number(value: object) -> bool:

@@ -81,6 +81,7 @@ These are refused: {refused_optimizers}. So is an optimizer that does one of the
 - it decides by more than four values of tensors, or counts with one
 - it keeps its count in an attribute of its own
 - it keeps text, lists or objects
+- it uses a parameter that has no gradient
 - it draws random numbers
 
 ## What can I write instead?

@@ -181,13 +181,21 @@ def _trace(
             left.location,
         ) from None
     precision.mark(module)
+    tensors = {b.name: b.tensor for b in importer.bound}
+    by_hand = [each for each in importer.written if tensors[each] in trained]
+    if not importer.updated and by_hand:
+        kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in body.optimizers.values()))
+        raise trace_error(
+            f"the loop body writes to {by_hand[0]!r} itself, and steps no optimizer though it reaches one ({kinds}); keep the"
+            " optimizer out of what the body reads, or step it",
+            caller,
+        )
     if not importer.updated and (body.optimizers or not importer.written):
         raise trace_error(
             "the loop body steps no optimizer and writes to no parameter, so it trains nothing; if it does so at every k-th call,"
             " give one call k parts of a batch (for x, t in zip(x.chunk(k), t.chunk(k)))",
             caller,
         )
-    tensors = {b.name: b.tensor for b in importer.bound}
     parameters: dict[str, Any] = {b.name: b.tensor for b in importer.bound if b.tensor in trained}
     buffers = {name: tensor for name, tensor in tensors.items() if name not in parameters}
     written = _optimize(body, module, {tensors[each]: each for each in importer.updated}, names, caller)

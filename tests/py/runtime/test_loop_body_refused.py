@@ -102,6 +102,15 @@ def no_step(batch: Any) -> Any:
     loss_of(batch).backward()
 
 
+def by_hand(batch: Any) -> None:
+    opt.zero_grad()
+    loss_of(batch).backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            assert p.grad is not None
+            p -= 0.1 * p.grad
+
+
 def step_without_gradients(batch: Any) -> None:
     opt.zero_grad()
     opt.step()
@@ -300,6 +309,7 @@ REFUSED: dict[Callable[..., Any], str] = {
     never_zeroed: r"adds to the gradient of '(weight|bias)' that an earlier call has left.*zero_grad\(\) before backward",
     no_backward: r"calls no loss\.backward\(\), so it trains nothing",
     no_step: r"steps no optimizer and writes to no parameter, so it trains nothing",
+    by_hand: r"writes to '(weight|bias)' itself, and steps no optimizer though it reaches one \(SGD\); keep the optimizer out",
     step_without_gradients: r"calls opt\.step\(\) .*where no parameter has a gradient",
     no_scalar: r"backward\(\) needs a 0-d loss",
     no_parameter: r"the loss depends on no parameter",

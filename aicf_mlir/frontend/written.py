@@ -1,4 +1,4 @@
-"""Functions of torch that read values internally, rewritten with tensors: the step calls these instead.
+"""Functions of torch that read values internally, or have no form, rewritten with tensors: the step calls these instead.
 
 `x[i]` with a 0-d tensor `i` reads the value of `i`, and `torch.cov` checks its weights for negative ones. The errors of
 these functions become checks of the step, as in code of the user (`assertions.passed`).
@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 
 from aicf_mlir.frontend.ctc import ctc_loss
+from aicf_mlir.frontend.gamma import digamma, lgamma, mvlgamma
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
@@ -93,6 +94,8 @@ def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tens
     return input.masked_fill_((number % apart == 0) & (number < end), fill_value)
 
 
+SPECIAL: Any = torch.special
+
 FUNCTIONS: Mapping[Any, Function] = {
     torch.nn.functional.ctc_loss: ctc_loss,
     torch.nn.functional.gaussian_nll_loss: gaussian_nll_loss,
@@ -101,6 +104,9 @@ FUNCTIONS: Mapping[Any, Function] = {
     torch.corrcoef: corrcoef,
     torch.Tensor.corrcoef: corrcoef,
     torch.Tensor.fill_diagonal_: fill_diagonal_,
+    **dict.fromkeys((torch.lgamma, torch.Tensor.lgamma, SPECIAL.gammaln), lgamma),
+    **dict.fromkeys((torch.digamma, torch.Tensor.digamma, SPECIAL.digamma, SPECIAL.psi), digamma),
+    **dict.fromkeys((torch.mvlgamma, torch.Tensor.mvlgamma, SPECIAL.multigammaln), mvlgamma),
 }
 """The replacements by the function of torch."""
 

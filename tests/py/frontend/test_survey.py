@@ -34,11 +34,11 @@ class Many(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.features(x)
-        self.mean.mul_(0.9).add_(h.detach().lgamma().mean())
+        self.mean.mul_(0.9).add_(h.detach().erfinv().mean())
         if h.sum() > 0:
             h = h * h.sum().item()
         h = h.hypot(h) + torch.special.log_ndtr(h) + h.hypot(h)
-        return self.head(torch.digamma(h) * 2)
+        return self.head(torch.special.i1e(h) * 2)
 
 
 POOL = "aten.fractional_max_pool2d.default"
@@ -75,10 +75,10 @@ def test_everything_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("loss", 1, "", "def loss(model: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:"),
         ("aten.fractional_max_pool2d.default", 1, "features.0: FractionalMaxPool2d", "h = self.features(x)"),
         ("aten.fractional_max_pool2d.default", 1, "features.2: FractionalMaxPool2d", "h = self.features(x)"),
-        ("aten.lgamma.default", 1, "Many", "self.mean.mul_(0.9).add_(h.detach().lgamma().mean())"),
+        ("aten.erfinv.default", 1, "Many", "self.mean.mul_(0.9).add_(h.detach().erfinv().mean())"),
         ("aten.hypot.default", 2, "Many", three),
         ("aten.special_log_ndtr.default", 1, "Many", three),
-        ("aten.digamma.default", 1, "Many", "return self.head(torch.digamma(h) * 2)"),
+        ("aten.special_i1e.default", 1, "Many", "return self.head(torch.special.i1e(h) * 2)"),
     ]
     assert found.complete and not found.supported
     by_name = {finding.what: finding for finding in found.findings}
@@ -250,7 +250,7 @@ class Net(nn.Module):
         super().__init__()
         self.pool, self.scale = nn.FractionalMaxPool2d(2, 2), nn.Parameter(torch.ones(()))
     def forward(self, x):
-        return self.pool(x * self.scale).lgamma()
+        return self.pool(x * self.scale).erfinv()
 def step():
     x = torch.zeros(3, 2, 4, 4)
     return {"model": Net(), "batch": {"x": x, "t": x[..., :2, :2]}}
@@ -269,7 +269,7 @@ def test_the_tool(
     assert [line.split() for line in text.splitlines()[:3]] == [
         ["count", "what", "layer", "line"],
         ["1", "aten.fractional_max_pool2d.default", "pool:", "FractionalMaxPool2d", f"{file}:8"],
-        ["1", "aten.lgamma.default", "Net", f"{file}:8"],
+        ["1", "aten.erfinv.default", "Net", f"{file}:8"],
     ]
     assert main([f"{file}:step", "--survey=text", "-o", str(tmp_path / "found.txt")]) == 1
     assert (tmp_path / "found.txt").read_text() == text

@@ -32,7 +32,7 @@ CASES = {
     )),
     "no op of ours": ("layers", lambda: (
         torch.nn.Linear(3, 2), lambda m: torch.optim.SGD(m.parameters(), lr=0.1),
-        lambda m, b: torch.digamma(m(b["x"])).sum(), [{"x": torch.randn(4, 3)}],
+        lambda m, b: torch.special.i1e(m(b["x"])).sum(), [{"x": torch.randn(4, 3)}],
     )),
 }
 """

@@ -61,7 +61,7 @@ class Columns:
         if not (text := kernel.schedule):
             few = inner.size <= NARROW and nanoseconds(kernel) <= CHEAP
             room = PARTIAL // max(sum(byte_size(row.type, ()) for row in rows), 4)
-            strip = 1 << room.bit_length() - 1
+            strip = 1 << max(room, 1 << STRIPS[0]).bit_length() - 1
             return Columns(kernel, reduced, outers, inner, rows, FEW_ROWS if few else ROWS, strip)
         found = ScheduleText.parse(text, {"columns": NAMES})
         expect(text, "rows", found["rows"], [1 << n for n in HEIGHTS])

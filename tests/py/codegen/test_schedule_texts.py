@@ -106,6 +106,16 @@ def total(target: str) -> Kernel:
     return Kernel("colwise", target, body, (999, 40), 1, (dense("f32", 999, 40),), (dense("f32", 40),))
 
 
+def test_any_number_of_sums_has_a_schedule() -> None:
+    body = F.trace(["f64"], lambda x: [F.row_sum(x * (n + 1.0)) for n in range(150)])
+    kernel = Kernel(
+        "colwise", "cpu", body, (30, 5), 1, (dense("f64", 30, 5),), (dense("f64", 5),) * len(body.results)
+    )
+    chosen = schedule.scheduled(kernel)
+    assert schedule.scheduled(kernel, chosen.schedule) == chosen
+    check(chosen, [np.random.default_rng(0).standard_normal((30, 5))], scale=50)
+
+
 @pytest.mark.parametrize(
     ("kernel", "text", "message"),
     [

@@ -22,7 +22,9 @@ from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, collapse, elements
 from aicf_mlir.kernels.schedule_text import ScheduleText, expect
 
 ROWS, FEW_ROWS = 64, 8
-"""The rows of a block; with few columns and little to compute it waits for its partial row, and fewer rows wait less."""
+"""The rows of a block; with few columns and little to compute it waits for its partial row, and fewer rows wait less. Partial rows
+of f64 are added in no wider type, and have more.
+"""
 NARROW, CHEAP = 32, 0.5
 """Few columns, and few nanoseconds for a point."""
 PARTIAL = 32 << 10
@@ -60,6 +62,7 @@ class Columns:
         rows = tuple(reductions(kernel))
         if not (text := kernel.schedule):
             few = inner.size <= NARROW and nanoseconds(kernel) <= CHEAP
+            few = few and all(row.total_type != "f64" or row.type == "f32" for row in rows)
             room = PARTIAL // max(sum(byte_size(row.type, ()) for row in rows), 4)
             strip = 1 << max(room, 1 << STRIPS[0]).bit_length() - 1
             return Columns(kernel, reduced, outers, inner, rows, FEW_ROWS if few else ROWS, strip)

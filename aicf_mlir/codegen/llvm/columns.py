@@ -22,8 +22,8 @@ from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, collapse, elements
 from aicf_mlir.kernels.schedule_text import ScheduleText, expect
 
 ROWS, FEW_ROWS = 64, 8
-"""The rows of a block; with few columns and little to compute it waits for its partial row, and fewer rows wait less. Partial rows
-of f64 are added in no wider type, and have more.
+"""The rows of a block. With few columns and little to compute it waits for its partial row, and fewer rows wait less; but partial
+rows of f64 are added in no wider type.
 """
 NARROW, CHEAP = 32, 0.5
 """Few columns, and few nanoseconds for a point."""

@@ -9,7 +9,9 @@ from typing import Any
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.registry import is_cpu
 from aicf_mlir.kernels.back_to_back import BackToBackKernel
+from aicf_mlir.kernels.column_sums import has_column_sums
 from aicf_mlir.kernels.kernel import Code, Kernel
+from aicf_mlir.kernels.schedule_text import Schedules
 
 
 def _generator(target: str) -> Any:
@@ -17,9 +19,10 @@ def _generator(target: str) -> Any:
     return importlib.import_module(f"aicf_mlir.codegen.{'llvm' if target == 'cpu' else 'cuda'}")
 
 
-def _schedules(target: str) -> Any:
-    """The module that has the schedules of `target`."""
-    return importlib.import_module(f"{_generator(target).__name__}.schedules")
+def _schedules(kernel: Kernel) -> Schedules | None:
+    """The schedules of kernels of this kind on their target; None where there is one alone."""
+    forms = importlib.import_module(f"{_generator(kernel.target).__name__}.schedules").FORMS
+    return None if has_column_sums(kernel) else forms.get(kernel.kind)
 
 
 def generate(kernel: Kernel) -> Code:
@@ -41,8 +44,8 @@ def scheduled(kernel: Kernel, text: str = "") -> Kernel:
 
     Raises SelectionError for a text that the kernel cannot have.
     """
-    found = replace(kernel, schedule=text)
-    own = _schedules(kernel.target).text_of(found)
+    schedules = _schedules(kernel)
+    own = schedules.text_of(replace(kernel, schedule=text)) if schedules else ""
     if text not in ("", own):
         expected = f"{own!r}" if own else f"none, a {kernel.kind} has no schedule of its own"
         raise SelectionError(f"schedule {text!r}: expected {expected}")
@@ -51,9 +54,9 @@ def scheduled(kernel: Kernel, text: str = "") -> Kernel:
 
 def candidates(kernel: Kernel) -> list[Kernel]:
     """The kernel with each schedule that is worth measuring, the chosen one first; itself where there is no choice."""
-    return [replace(kernel, schedule=text) for text in _schedules(kernel.target).candidates(kernel)] or [
-        kernel
-    ]
+    if (schedules := _schedules(kernel)) is None:
+        return [kernel]
+    return [replace(kernel, schedule=text) for text in schedules.candidates(kernel)]
 
 
 def workspace(kernel: Kernel) -> int:

@@ -8,10 +8,12 @@ A form, and its numbers; one that is 0 is not written. It stands in the kernel i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aicf_mlir.errors import SelectionError
+from aicf_mlir.kernels.kernel import Kernel
 
 _TEXT = re.compile(r"[a-z]+( [a-z]+=[1-9][0-9]{0,8})*")
 _ID = re.compile(r"([a-z_0-9]+)(?:\[([^\]]*)\])?")
@@ -48,6 +50,15 @@ class ScheduleText:
 
     def __getitem__(self, name: str) -> int:
         return self.numbers.get(name, 0)
+
+
+class Schedules(NamedTuple):
+    """Those of one kind of kernels on a target."""
+
+    text_of: Callable[[Kernel], str]
+    """The schedule that a kernel has, its own or the one that is chosen. Raises SelectionError for one that it cannot have."""
+    candidates: Callable[[Kernel], list[str]]
+    """All that are worth measuring, the one that is chosen first."""
 
 
 def example(forms: Mapping[str, Sequence[str]]) -> str:

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from aicf_mlir.codegen.cuda import column_schedules, maps, row_forms
-from aicf_mlir.kernels.column_sums import has_column_sums
-from aicf_mlir.kernels.kernel import Kernel
+from aicf_mlir.kernels.schedule_text import Schedules
 
-
-def text_of(kernel: Kernel) -> str:
-    """The schedule that a kernel has, its own or the one that is chosen; "" where there is one alone.
-
-    Raises SelectionError for one that it cannot have.
-    """
-    match kernel.kind:
-        case "map":
-            return maps.schedule(kernel).text
-        case "colwise":
-            return column_schedules.schedule(kernel).text
-        case "rowwise" if not has_column_sums(kernel):
-            return row_forms.schedule_of(kernel).text
-        case _:
-            return ""
-
-
-def candidates(kernel: Kernel) -> list[str]:
-    """All that are worth measuring, the one that is chosen first; none where there is one alone."""
-    match kernel.kind:
-        case "map":
-            return [plan.text for plan in maps.candidates(kernel)]
-        case "colwise":
-            return [plan.text for plan in column_schedules.candidates(kernel)]
-        case "rowwise" if not has_column_sums(kernel):
-            return [plan.text for plan in row_forms.candidates(kernel)]
-        case _:
-            return []
+FORMS = {
+    "map": Schedules(
+        lambda kernel: maps.schedule(kernel).text,
+        lambda kernel: [plan.text for plan in maps.candidates(kernel)],
+    ),
+    "rowwise": Schedules(
+        lambda kernel: row_forms.schedule_of(kernel).text,
+        lambda kernel: [plan.text for plan in row_forms.candidates(kernel)],
+    ),
+    "colwise": Schedules(
+        lambda kernel: column_schedules.schedule(kernel).text,
+        lambda kernel: [plan.text for plan in column_schedules.candidates(kernel)],
+    ),
+}
+"""By the kind of a kernel; others have one schedule."""

@@ -106,6 +106,17 @@ def total(target: str) -> Kernel:
     return Kernel("colwise", target, body, (999, 40), 1, (dense("f32", 999, 40),), (dense("f32", 40),))
 
 
+@pytest.mark.parametrize("target", ["cpu", "sm_90"])
+def test_a_kernel_of_one_schedule_refuses_a_text(target: str) -> None:
+    body = F.trace(["f32"], lambda x: [x * F.row_max(x), F.column_sum(x)])
+    full = dense("f32", 64, 768)
+    kernel = Kernel("rowwise", target, body, (64, 768), 1, (full,), (full, dense("f32", 768)))
+    assert schedule.candidates(kernel) == [kernel]
+    assert schedule.scheduled(kernel) == kernel
+    with pytest.raises(SelectionError, match="expected none, a rowwise has no schedule of its own"):
+        schedule.scheduled(kernel, "rows")
+
+
 def test_any_number_of_sums_has_a_schedule() -> None:
     body = F.trace(["f64"], lambda x: [F.row_sum(x * (n + 1.0)) for n in range(150)])
     kernel = Kernel(

@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 from aicf_mlir.codegen.cuda import column_schedules, maps, row_forms
+from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.kernels.schedule_text import Schedules
+
+
+def _of_map(kernel: Kernel) -> str:
+    return maps.schedule(kernel).text
+
+
+def _maps(kernel: Kernel) -> list[str]:
+    return [plan.text for plan in maps.candidates(kernel)]
+
+
+def _of_rows(kernel: Kernel) -> str:
+    return row_forms.schedule_of(kernel).text
+
+
+def _rows(kernel: Kernel) -> list[str]:
+    return [plan.text for plan in row_forms.candidates(kernel)]
+
+
+def _of_columns(kernel: Kernel) -> str:
+    return column_schedules.schedule(kernel).text
+
+
+def _columns(kernel: Kernel) -> list[str]:
+    return [plan.text for plan in column_schedules.candidates(kernel)]
+
 
 FORMS = {
     "map": Schedules(
-        lambda kernel: maps.schedule(kernel).text,
-        lambda kernel: [plan.text for plan in maps.candidates(kernel)],
+        _of_map,
+        _maps,
     ),
     "rowwise": Schedules(
-        lambda kernel: row_forms.schedule_of(kernel).text,
-        lambda kernel: [plan.text for plan in row_forms.candidates(kernel)],
+        _of_rows,
+        _rows,
     ),
     "colwise": Schedules(
-        lambda kernel: column_schedules.schedule(kernel).text,
-        lambda kernel: [plan.text for plan in column_schedules.candidates(kernel)],
+        _of_columns,
+        _columns,
     ),
 }
 """By the kind of a kernel; others have one schedule."""

@@ -91,7 +91,8 @@ class WindowSumOp(ReducedOp, DifferentiableInterface):
 
         def formula(x: Scalar, *w: Scalar) -> Scalar:
             n, f, *_ = self.here(x)
-            looked = [x.builder.index(0)] if self.channels_are_reduced else range(self.depth)
+            channel_here, _ = self.here_reduced(x.builder)
+            looked = range(self.depth) if channel_here is None else [channel_here]
 
             def product(k: Index, position: Sequence[Index], places: Sequence[Scalar]) -> Scalar:
                 if not w:

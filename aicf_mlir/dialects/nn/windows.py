@@ -113,17 +113,31 @@ class ReducedOp(WindowedOp, abc.ABC):
         return math.prod(self.looks.positions) > MOST_UNROLLED
 
     @property
+    def channels_join_positions(self) -> bool:
+        """True if the channels and the first dimension of the positions are one: no kernel has nine dimensions."""
+        return self.channels_are_reduced and self.positions_are_reduced and self.rank == MOST_DIMS
+
+    @property
     def reduced_dims(self) -> tuple[int, ...]:
-        return tuple(range(self.channels_are_reduced + self.rank * self.positions_are_reduced))
+        return tuple(range(len(self.domain) - self.rank - 2))
 
     @property
     def domain(self) -> tuple[int, ...]:
         """What is reduced, then the result."""
-        return (
-            *((self.depth,) if self.channels_are_reduced else ()),
-            *(self.looks.positions if self.positions_are_reduced else ()),
-            *shape_of(self.results[0]),
-        )
+        channels = (self.depth,) if self.channels_are_reduced else ()
+        positions = self.looks.positions if self.positions_are_reduced else ()
+        if self.channels_join_positions:
+            channels, positions = (self.depth * positions[0],), positions[1:]
+        return (*channels, *positions, *shape_of(self.results[0]))
+
+    def here_reduced(self, builder: Lines) -> tuple[Scalar | None, list[Scalar]]:
+        """The channel and the position of this point, as far as a reduction runs over them."""
+        numbers = [builder.index(d) for d in self.reduced_dims]
+        if self.channels_join_positions:
+            first = self.looks.positions[0]
+            channel = numbers[0].apply("arith.divsi", first)
+            return channel, [numbers[0] - channel * first, *numbers[1:]]
+        return (numbers[0], numbers[1:]) if self.channels_are_reduced else (None, numbers)
 
     @property
     def whole_results(self) -> tuple[bool, ...]:
@@ -142,7 +156,7 @@ class ReducedOp(WindowedOp, abc.ABC):
         """The terms of all positions together; `sizes` are those of the tensor that they look at."""
         looks, (_, _, *here) = self.looks, self.here(x)
         if self.positions_are_reduced:
-            position = [x.builder.index(d) for d in self.reduced_dims[-self.rank :]]
+            _, position = self.here_reduced(x.builder)
             return reduction.of_row(term(*looks.places(here, position, sizes, self.sizes)))
         total: Scalar | None = None
         for position in product(*(range(n) for n in looks.positions)):

@@ -4,9 +4,9 @@
     python bench/sweep_gpu.py --device cpu --largest 1000000 [--most 3]
 
 The ops and sizes are those of `sweep_ops.py`. AICF's time is that of a captured step which computes the op, and one which
-computes its gradients too; torch's that of the same lines, eager. The floor is the bytes of operands and results over the rate
-of a copy, or the operations over the rate of a product. Results are compared. Several processes trace and compile; one
-measures at a time.
+computes its gradients too, each time from the operands; torch's that of the same lines, eager. The floor is the bytes of operands
+and results over the rate of a copy, or the operations over the rate of a product. Results are compared. Several processes trace
+and compile; one measures at a time.
 
 Prints the worst ratios to torch of what takes longer than 10 µs there, the ops whose time grows faster than their floor from
 one size to a larger one, what is refused and what differs. With the budget of seconds spent, the rest is not measured, and a
@@ -38,6 +38,7 @@ from sweep_workers import side_by_side
 from torch import Tensor, nn
 
 from aicf_mlir import AicfError, compile_eval_step
+from aicf_mlir.passes import persistent_weights
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 UNITS = {"f32": 1e-4, "bf16": 3e-2}
@@ -99,6 +100,9 @@ def median(run: Callable[[int], object], device: str) -> float:
     window(1)
     count = max(1, min(500, math.ceil(SECONDS * 1e6 / window(2))))
     return statistics.median(window(count) for _ in range(WINDOWS))
+
+
+persistent_weights.ROOM = 0  # so a replay leaves out nothing that follows from the operands alone
 
 
 def measure(op: Op, size: Shape, element: str, kind: str, options: argparse.Namespace, lock: Any) -> Found:

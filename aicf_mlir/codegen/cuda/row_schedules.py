@@ -26,6 +26,10 @@ FEWEST = 8
 """The lanes of a row that stay where rows are short and many: their vectors are a line of a cache, and a warp has four rows."""
 SIDE = WARP
 """Neighbouring rows of a block, where rows lie side by side."""
+LOOKED_UP = 4
+"""Neighbours of a thread where every operand is looked up: they share the arithmetic of all but their last index."""
+MOST_CHUNKS = 32
+"""The vectors of a row that a thread has one behind the other in the text, where it keeps none of them."""
 EXCHANGED = 40 << 10
 """Bytes that the lanes of such rows may exchange."""
 ASIDE = 3 << 10
@@ -107,7 +111,10 @@ def draft(kernel: Kernel) -> RowSchedule:
     rows = collapse(kernel, [dim for dim in range(len(kernel.domain)) if dim not in reduced])
     columns = columns_of(kernel)
     axes = [*rows, *columns]
-    wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if columns else 1
+    if all(is_table(type_) for type_ in kernel.body.args):
+        wide = LOOKED_UP
+    else:
+        wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if columns else 1
     while columns and columns[-1].size % wide:
         wide //= 2
     return RowSchedule(tuple(rows), tuple(columns), wide, 1, 1)
@@ -133,6 +140,8 @@ def schedule(kernel: Kernel) -> RowSchedule:
         plan = replace(plan, chunks=max(1, -(-plan.vectors // plan.lanes)))
         fits = plan.chunks * each <= ROOM.get(plan.lanes, USUAL_ROOM)
         if fits and (plan.chunks == 1 or plan.count * plan.lanes >= enough or plan.lanes == MOST_THREADS):
+            if not each and plan.chunks > MOST_CHUNKS:
+                return plan.walked(plan.lanes)
             return replace(plan, read_once=len(read) == 1 and bytes_of(moved) in crowded(kernel))
         if plan.lanes == MOST_THREADS:
             return in_shared(kernel, plan.walked(plan.lanes), read)

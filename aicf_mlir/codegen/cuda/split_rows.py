@@ -10,7 +10,7 @@ from aicf_mlir.codegen.cuda.access import Coordinates, signature
 from aicf_mlir.codegen.cuda.column_schedules import reductions
 from aicf_mlir.codegen.cuda.columns import places
 from aicf_mlir.codegen.cuda.passes import Walk, plan_passes
-from aicf_mlir.codegen.cuda.row_schedules import THREADS, WARP, RowSchedule
+from aicf_mlir.codegen.cuda.row_schedules import MOST_THREADS, THREADS, WARP, RowSchedule
 from aicf_mlir.codegen.cuda.rows import RowWriter
 from aicf_mlir.codegen.cuda.text import Text, reduction
 from aicf_mlir.ir.chips import chip_of
@@ -20,6 +20,8 @@ LEAST_VECTORS = 2
 """The fewest vectors of a thread; with fewer, one block has the row."""
 LEAST_BLOCKS = 8
 """The fewest blocks of a row; fewer gain less than the second launch costs, and one block has the row."""
+LONG = 32
+"""Vectors of a thread, in the one block that had the row, from which on any other block gains more than a launch costs."""
 SHARED_BY = 512
 """Threads of a block of the first phase."""
 
@@ -31,7 +33,8 @@ def parts(kernel: Kernel, plan: RowSchedule) -> int:
     found = min(
         4 * chip_of(kernel.target).processors // plan.count, plan.vectors // (SHARED_BY * LEAST_VECTORS)
     )
-    return found if found >= LEAST_BLOCKS else 1
+    long = plan.vectors >= LONG * MOST_THREADS and not plan.strips
+    return found if found >= (2 if long else LEAST_BLOCKS) else 1
 
 
 def can_split(kernel: Kernel, plan: RowSchedule) -> bool:

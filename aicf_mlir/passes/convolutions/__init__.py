@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -22,14 +24,19 @@ from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.convolutions.channels_last import ChannelsLast, permuted, to_last
 from aicf_mlir.passes.convolutions.expansion import Expansion
-from aicf_mlir.passes.convolutions.few_channels import FewChannels
 from aicf_mlir.passes.lower.same import lower_as_it_stands
 from aicf_mlir.passes.target import TargetPass
+
+MOST_CHANNELS, MOST_TERMS = 7, 512
+"""On each side of a convolution that is a nest on a GPU, and products of all results of one place: measured on an H200, where a
+library takes twice to five times as long for 3 and 4 channels, and as long for 8.
+"""
 
 
 @dataclass(frozen=True)
 class ConvolutionsPass(TargetPass):
-    """Lay images out channels last where a kernel of the target convolves them fast; write other convolutions as products.
+    """Lay images out channels last where a kernel of the target convolves them fast; write other convolutions as products, and on
+    a GPU those of few channels as weighed sums of windows.
 
     Where a kernel is fast in f32 alone, as on a CPU, the operands of 16 bits are widened and the result is rounded: what the sums
     are anyway. So they are on a CPU where there is no fast kernel and the result is a sum of products that would be rounded each:
@@ -47,8 +54,10 @@ class ConvolutionsPass(TargetPass):
         if not any(isinstance(inner, ConvolvingOp) for inner in op.walk()):
             return
         if self.nests:
-            self.expand(op)
+            self.expand(op, lambda _: True)
             return
+        if not self.is_cpu:
+            self.expand(op, is_small)
         for inner in list(op.walk()):
             if isinstance(inner, ConvolvingOp) and element_name(element_type(inner.result)) in NARROW:
                 self.widen(inner)
@@ -59,25 +68,22 @@ class ConvolutionsPass(TargetPass):
                         ChannelsLast(self.runs).apply(block)
         self.expand(op)
 
-    def expand(self, op: ModuleOp) -> None:
-        """Write those by other ops that no fast kernel takes, or all as nests."""
-        expansion = Expansion(self.nests)
+    def expand(self, op: ModuleOp, as_nests: Callable[[ConvolvingOp], bool] | None = None) -> None:
+        """Write those by other ops that no fast kernel takes, or as nests those for which that holds."""
+        expansion = Expansion(as_nests is not None)
         for inner in list(op.walk()):
             if not isinstance(inner, ConvolvingOp):
                 continue
-            if self.nests or not (is_true(inner.channels_last) and self.runs(inner)):
+            if as_nests(inner) if as_nests else not (is_true(inner.channels_last) and self.runs(inner)):
                 Rewriter.replace_op(inner, [], [expansion.of(inner)])
 
     def widen(self, op: ConvolvingOp) -> None:
-        """Compute `op` in f32 if no fast kernel has its own type, but one has f32, or the other way rounds terms.
-
-        The same where a GPU's fast kernel has few channels on both sides: tensor cores of 16 bits make little of those.
-        """
+        """Compute `op` in f32 if no fast kernel has its own type, but one has f32, or the other way rounds terms."""
         types = [TensorType(f32, shape_of(value)) for value in op.operands]
         a, b = Block(arg_types=types).args
         rounds_terms = self.is_cpu and isinstance(op, nn.ConvolutionInputGradOp)
         wide = rounds_terms or self.runs(type(op)(a, b, op.convolved, op.size.get_values()))
-        if not wide or (self.runs(op) and (self.is_cpu or not FewChannels.are_all(op))):
+        if not wide or self.runs(op):
             return
         emitter = Emitter(InsertPoint.before(op), op.location)
         a, b = (emitter.emit(nn.CastOp(value, f32)) for value in op.operands)
@@ -96,6 +102,16 @@ class ConvolutionsPass(TargetPass):
         device = "cpu" if self.is_cpu else "cuda"
         kernels = [row["name"] for row in registry.kernels_of(launch.op_name) if row["device"] == device]
         return kernel != kernels[-1]
+
+
+def is_small(op: ConvolvingOp) -> bool:
+    """True if a GPU computes `op` faster as a nest, one element of the result to a thread, than by tensor cores: libraries move
+    channels that are missing too.
+    """
+    of = op.convolved
+    weights = of.parts(op.result if isinstance(op, nn.ConvolutionWeightGradOp) else op.operands[1])
+    terms = weights.first * weights.channels * math.prod(weights.spatial)
+    return of.groups == 1 and max(weights.first, weights.channels) <= MOST_CHANNELS and terms <= MOST_TERMS
 
 
 def form_with_channels_last(op: ConvolvingOp) -> ConvolvingOp:

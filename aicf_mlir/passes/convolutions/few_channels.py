@@ -77,14 +77,6 @@ class FewChannels:
         self._made: dict[tuple[SSAValue, Form], SSAValue] = {}
 
     @staticmethod
-    def are_all(op: ConvolvingOp) -> bool:
-        """True if images and results have fewer channels than the library moves at once; `op` has its channels first."""
-        weights = op.convolved.parts(
-            op.result if isinstance(op, nn.ConvolutionWeightGradOp) else op.operands[1]
-        )
-        return op.convolved.groups == 1 and max(weights.first, weights.channels) < EVEN
-
-    @staticmethod
     def wanted(op: ConvolvingOp, a: SSAValue, b: SSAValue) -> bool:
         """True if images or results have channels that the library cannot move at once; a and b have theirs last."""
         weights = isinstance(op, nn.ConvolutionWeightGradOp)

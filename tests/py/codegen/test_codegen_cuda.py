@@ -207,7 +207,9 @@ def test_partial_results_lie_in_the_workspace() -> None:
     assert len(few.phases) == 2
     assert few.workspace > 0
     assert len(generate(model_kernel("softmax", "f32", 1, 1_000_000)).phases) == 3
-    assert len(generate(model_kernel("softmax", "f32", 100, 1_000_000)).phases) == 1
+    assert len(generate(model_kernel("softmax", "f32", 100, 1_000_000)).phases) == 3
+    assert len(generate(model_kernel("softmax", "f32", 100, 40_000)).phases) == 1
+    assert len(generate(model_kernel("softmax", "f32", 300, 1_000_000)).phases) == 1
     assert generate(model_kernel("layer_norm_dw", "f32", 16, 16)).workspace == 0
 
 

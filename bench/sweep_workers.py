@@ -66,6 +66,7 @@ def side_by_side(
     outcome.untouched = [task for number, task in enumerate(tasks) if number not in begun]
     for process in processes.values():
         process.kill()
+    for process in processes.values():  # each takes a while to leave a GPU
         process.join()
     return outcome
 

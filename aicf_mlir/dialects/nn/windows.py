@@ -124,10 +124,10 @@ class ReducedOp(WindowedOp, abc.ABC):
     @property
     def domain(self) -> tuple[int, ...]:
         """What is reduced, then the result."""
-        channels = (self.depth,) if self.channels_are_reduced else ()
-        positions = self.looks.positions if self.positions_are_reduced else ()
+        channels = [self.depth] if self.channels_are_reduced else []
+        positions = [*self.looks.positions] if self.positions_are_reduced else []
         if self.channels_join_positions:
-            channels, positions = (self.depth * positions[0],), positions[1:]
+            channels, positions = [self.depth * positions[0]], positions[1:]
         return (*channels, *positions, *shape_of(self.results[0]))
 
     def here_reduced(self, builder: Lines) -> tuple[Scalar | None, list[Scalar]]:

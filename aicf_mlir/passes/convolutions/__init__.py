@@ -24,12 +24,14 @@ from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.convolutions.channels_last import ChannelsLast, permuted, to_last
 from aicf_mlir.passes.convolutions.expansion import Expansion
+from aicf_mlir.passes.convolutions.few_channels import EVEN
 from aicf_mlir.passes.lower.same import lower_as_it_stands
 from aicf_mlir.passes.target import TargetPass
 
-MOST_CHANNELS, MOST_TERMS = 7, 512
-"""On each side of a convolution that is a nest on a GPU, and products of all results of one place: measured on an H200, where a
-library takes twice to five times as long for 3 and 4 channels, and as long for 8.
+MOST_CHANNELS, MOST_TERMS = EVEN - 1, 512
+"""On each side of a convolution that a GPU has as a nest, and products of all results of one place. On an H200 a library takes as
+long for 441 products of 16 bits, and two to twelve times as long for 81 (docs/performance.md). More channels on one side would
+be read one by one from images that are channels last.
 """
 
 
@@ -105,9 +107,7 @@ class ConvolutionsPass(TargetPass):
 
 
 def is_small(op: ConvolvingOp) -> bool:
-    """True if a GPU computes `op` faster as a nest, one element of the result to a thread, than by tensor cores: libraries move
-    channels that are missing too.
-    """
+    """True if a GPU computes `op` faster as a nest than a library does, which moves channels that are missing too."""
     of = op.convolved
     weights = of.parts(op.result if isinstance(op, nn.ConvolutionWeightGradOp) else op.operands[1])
     terms = weights.first * weights.channels * math.prod(weights.spatial)

@@ -224,6 +224,7 @@ def test_few_channels_of_both(kind: type[ConvolvingOp], outputs: int, channels: 
     [(7, 7, (3, 3), 0), (8, 1, (1, 1), 1), (1, 8, (1, 1), 1), (7, 7, (4, 3), 1), (0, 3, (1, 1), 0)],
 )
 def test_when_channels_are_few(outputs: int, channels: int, kernel: tuple[int, int], left: int) -> None:
+    """On both sides, with a small kernel."""
     case = ((2, channels, 5, 5), outputs, kernel, (1, 1), (0, 0))
     _, _, found = convolved(nn_ops.ConvolutionOp, case, False)
     assert len(found) == left

@@ -31,7 +31,7 @@ def generate(kernel: Kernel) -> Code:
 
 
 def reason(kernel: Kernel) -> str:
-    """The reason why a target has no code for a kernel that verifies; "" if it has: only a chain may ask for too much."""
+    """The reason why a chain has no code of one launch on a target, but of one for each part; "" for any other kernel."""
     if is_cpu(kernel.target) or not isinstance(kernel, BackToBackKernel):
         return ""
     from aicf_mlir.codegen.cuda import back_to_back  # none of it is needed to read a module

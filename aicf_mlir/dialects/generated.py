@@ -32,7 +32,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.codegen.schedule import reason, scheduled, workspace
+from aicf_mlir.codegen.schedule import scheduled, workspace
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import SelectionError, VerifyError
@@ -218,8 +218,6 @@ class Selection:
             )
         if schedule or not wanted:  # an id without one leaves it to the target
             kernel = scheduled(kernel, schedule)
-        if why := reason(kernel):
-            raise SelectionError(f"there is no code for {kernel.id!r} on {self.target}: {why}")
         return kernel.id, workspace(kernel)
 
     def in_place(self, use: Use) -> frozenset[tuple[int, int]]:

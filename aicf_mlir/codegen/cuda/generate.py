@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from aicf_mlir.codegen.chain_parts import chain_workspace
 from aicf_mlir.codegen.cuda import (
     back_to_back,
+    back_to_back_parts,
+    chain_forms,
     columns,
     gemm_maps,
     horizontal,
@@ -46,6 +49,8 @@ def _code(kernel: Kernel) -> Code:
         case "gemm_map":
             return gemm_maps.code(kernel)
         case "back_to_back" if isinstance(kernel, BackToBackKernel):
+            if chain_forms.is_in_parts(kernel):
+                return back_to_back_parts.code(kernel, workspace(kernel))
             return back_to_back.code(kernel)
         case "colwise":
             return columns.code(kernel)
@@ -82,6 +87,8 @@ def workspace(kernel: Kernel) -> int:
         case "multi_tensor_rowwise" if isinstance(kernel, RowEachKernel):
             return segment_rows.workspace(kernel)
         case "back_to_back" if isinstance(kernel, BackToBackKernel):
+            if chain_forms.is_in_parts(kernel):
+                return chain_workspace(kernel, back_to_back_parts.workspace_of)
             return back_to_back.workspace(kernel)
         case "rowwise" if has_column_sums(kernel):
             if (found := rows_and_columns.schedule(kernel)) is not None:

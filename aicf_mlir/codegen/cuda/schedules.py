@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.cuda import column_schedules, maps, row_forms
+from aicf_mlir.codegen.cuda import chain_forms, column_schedules, maps, row_forms
 from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.kernels.schedule_text import Schedules
 
@@ -43,6 +43,10 @@ FORMS = {
     "colwise": Schedules(
         _of_columns,
         _columns,
+    ),
+    "back_to_back": Schedules(
+        chain_forms.text_of,
+        chain_forms.candidates,
     ),
 }
 """By the kind of a kernel; others have one schedule."""

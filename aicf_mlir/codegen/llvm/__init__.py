@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aicf_mlir.codegen.llvm.chains import chain_code, chain_workspace
+from aicf_mlir.codegen.chain_parts import chain_workspace
+from aicf_mlir.codegen.llvm.chains import chain_code
 from aicf_mlir.codegen.llvm.columns import column_phases, column_workspace
 from aicf_mlir.codegen.llvm.maps import map_phases
 from aicf_mlir.codegen.llvm.products import product_module, product_phases, product_workspace

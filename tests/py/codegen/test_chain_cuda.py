@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 from chain_builder import ChainBuilder
 from chain_cases import Chain, chains, mixed, trained, with_tanh
@@ -18,8 +21,11 @@ from aicf_mlir.codegen.cuda.back_to_back import reason
 from aicf_mlir.codegen.cuda.back_to_back_plan import ChainSchedule
 from aicf_mlir.codegen.cuda.back_to_back_schedule import plan_of
 from aicf_mlir.codegen.cuda.dependency import all_wait
+from aicf_mlir.codegen.schedule import scheduled
+from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.chips import CHIPS
+from aicf_mlir.ir.registry import is_cpu
 from aicf_mlir.kernels.back_to_back import BackToBackKernel, Yield
 from aicf_mlir.kernels.kernel import Tensor
 
@@ -108,6 +114,21 @@ def test_a_chain_compiles_without_spills(chain: Chain) -> None:
     assert report.count("0 bytes spill stores, 0 bytes spill loads") == len(made.phases)
     threads = made.phases[0].threads
     assert all(int(used) * threads <= 65536 for used in re.findall(r"Used (\d+) registers", report)[-1:])
+
+
+@pytest.mark.skipif(
+    not nvrtc.available() and shutil.which("nvcc") is None, reason="neither NVRTC nor nvcc is here"
+)
+@pytest.mark.parametrize("target", ["sm_80", "sm_100"])
+def test_parts_compile_for_other_chips(target: str, tmp_path: Path) -> None:
+    """With a batch of f32, column sums, products over rows and values that are not written."""
+    source = generate(trained(target, 1001, [64, 48, 16], "bf16", a_element="f32", weights={0, 1})).source
+    if nvrtc.available():
+        assert nvrtc.compile_cuda(source, target)
+        return
+    (tmp_path / "chain.cu").write_text(source)
+    done = children.run(["nvcc", f"-arch={target}", "-cubin", "chain.cu"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_only_texts_with_warpgroup_products_are_compiled_for_one_capability() -> None:
@@ -214,10 +235,16 @@ def _kept() -> BackToBackKernel:
         ),
     ],
 )
-def test_what_cuda_has_no_code_for_is_refused(kernel: BackToBackKernel, message: str) -> None:
+def test_what_has_no_tiles_is_in_parts(kernel: BackToBackKernel, message: str) -> None:
     assert re.match(message, reason(kernel))
-    with pytest.raises(ValueError, match=message):
-        generate(kernel)
+    if is_cpu(kernel.target) or "f64" in message:  # one is no target for it, the other no chain
+        return
+    with pytest.raises(SelectionError, match=message):
+        scheduled(kernel, "tiles")
+    assert scheduled(kernel).schedule == "parts"
+    code = generate(kernel)
+    assert code.phases
+    assert code.workspace == workspace(kernel)
 
 
 def test_mixed_operands_are_brought_as_they_lie() -> None:

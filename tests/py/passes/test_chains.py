@@ -245,14 +245,20 @@ def test_refuses_bodies_that_do_not_fit(name: str) -> None:
         kernel_of(text, "cpu")
 
 
-def test_a_target_without_code_for_it_says_why() -> None:
+def test_a_target_without_tiles_says_why_and_has_it_in_parts() -> None:
     module = parse_module(TEXT)
     (op,) = (op for op in module.walk() if isinstance(op, kernel.BackToBackOp))
-    with pytest.raises(
-        SelectionError,
-        match=r"there is no code for 'gen_back_to_back_\w+' on sm_80: needs compute capability 9\.0",
-    ):
-        Selection(module, "sm_80").select(op.use)
+    selection = Selection(module, "sm_80")
+    found, _ = selection.select(op.use)
+    symbol = found.removesuffix("[parts]")
+    assert found == f"{symbol}[parts]" == selection.select(op.use, symbol)[0] + "[parts]"
+    with pytest.raises(SelectionError, match=r"schedule 'tiles': needs compute capability 9\.0, got sm_80"):
+        selection.select(op.use, f"{symbol}[tiles]")
+    on_hopper = Selection(module, "sm_90")
+    chosen, _ = on_hopper.select(op.use)
+    assert chosen.endswith("[tiles]")
+    in_parts = chosen.replace("tiles", "parts")
+    assert on_hopper.select(op.use, in_parts)[0] == in_parts
 
 
 def test_its_name_says_what_its_code_depends_on() -> None:

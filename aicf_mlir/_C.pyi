@@ -341,6 +341,13 @@ def product_tile(
     SelectionError where there is none for the dtype and the compute capability.
     """
 
+def product_tiles(
+    dtype: str, sm: int, n: int, k: int, trans_a: bool, trans_b: bool, allow_tf32: bool = False
+) -> list[ProductTile]:
+    """All tiles that there are code for, of a result of n columns and sums of k terms: `product_tile` is one of them but for
+    `resident`. Empty where there is none.
+    """
+
 class Arena(Buffer):
     """Zero-filled memory at a fixed address; on the CPU a writable buffer that keeps it alive.
 

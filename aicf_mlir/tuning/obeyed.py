@@ -23,7 +23,7 @@ from aicf_mlir.ir.registry import Operand, OperandSpec, Use, schemas, segments
 from aicf_mlir.tuning.lock import Lock
 
 FIRST = "select-kernels"
-LATER = ("persistent-weights",)
+LATER = ("persistent-weights", "prefetch")
 """Passes that choose kernels of the registry for launches that they change."""
 
 

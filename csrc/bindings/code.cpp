@@ -41,10 +41,7 @@ CodePointer cuda_code(const std::string& id, int sm, const py::bytes& image,
   return code;
 }
 
-py::dict tile_of_product(const std::string& dtype, int sm, int64_t m, int64_t n, int64_t batch, bool trans_a,
-                         bool trans_b, bool allow_tf32, int64_t k) {
-  ProductTile tile{};
-  raise_if(product_tile(parse_dtype(dtype), sm, m, n, k, batch, trans_a, trans_b, allow_tf32, &tile));
+py::dict described(const ProductTile& tile) {
   py::dict result;
   result["header"] = tile.header;
   result["product"] = tile.product;
@@ -56,6 +53,21 @@ py::dict tile_of_product(const std::string& dtype, int sm, int64_t m, int64_t n,
   result["resident"] = tile.resident;
   result["shared"] = tile.shared;
   result["neighbours"] = tile.neighbours;
+  return result;
+}
+
+py::dict tile_of_product(const std::string& dtype, int sm, int64_t m, int64_t n, int64_t batch, bool trans_a,
+                         bool trans_b, bool allow_tf32, int64_t k) {
+  ProductTile tile{};
+  raise_if(product_tile(parse_dtype(dtype), sm, m, n, k, batch, trans_a, trans_b, allow_tf32, &tile));
+  return described(tile);
+}
+
+py::list tiles_of_product(const std::string& dtype, int sm, int64_t n, int64_t k, bool trans_a, bool trans_b,
+                          bool allow_tf32) {
+  py::list result;
+  for (const ProductTile& tile : product_tiles(parse_dtype(dtype), sm, n, k, trans_a, trans_b, allow_tf32))
+    result.append(described(tile));
   return result;
 }
 
@@ -78,6 +90,8 @@ void bind_code(py::module_& m) {
   m.def("product_tile", &tile_of_product, py::arg("dtype"), py::arg("sm"), py::arg("m"), py::arg("n"),
         py::arg("batch"), py::arg("trans_a"), py::arg("trans_b"), py::arg("allow_tf32") = false,
         py::arg("k") = 0);
+  m.def("product_tiles", &tiles_of_product, py::arg("dtype"), py::arg("sm"), py::arg("n"), py::arg("k"),
+        py::arg("trans_a"), py::arg("trans_b"), py::arg("allow_tf32") = false);
 }
 
 }  // namespace aicf::bindings

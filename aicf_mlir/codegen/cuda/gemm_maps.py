@@ -8,9 +8,10 @@ beside the sums, as many as there is room for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aicf_mlir import _C
+from aicf_mlir.codegen.cuda import product_schedules
 from aicf_mlir.codegen.cuda.access import (
     ACCESS,
     Coordinates,
@@ -25,6 +26,7 @@ from aicf_mlir.codegen.cuda.access import (
 )
 from aicf_mlir.codegen.cuda.dependency import are_many
 from aicf_mlir.codegen.cuda.maps import compute
+from aicf_mlir.codegen.cuda.product_schedules import texts, tile_by
 from aicf_mlir.codegen.cuda.products import (
     Matrix,
     Prefetch,
@@ -33,7 +35,6 @@ from aicf_mlir.codegen.cuda.products import (
     is_small_product,
     neighbours_of,
     product_text,
-    tile_of,
 )
 from aicf_mlir.codegen.cuda.scalars import STORED, TYPES
 from aicf_mlir.codegen.cuda.text import Text
@@ -53,7 +54,7 @@ def code(kernel: Kernel) -> Code:
     """The text of a gemm_map and its one launch."""
     product, problem = _product(kernel), _problem(kernel)
     check_ahead(kernel)
-    size, axes = tile_of(problem), _axes(kernel)
+    size, axes = tile(kernel), _axes(kernel)
     neighbours = _neighbours(kernel, size, axes)
     early = _reads_early(size, neighbours)
     staged = _staged(kernel, size, axes, neighbours)
@@ -168,8 +169,25 @@ def _read(kernel: Kernel) -> list[int]:
 
 
 def tile(kernel: Kernel) -> _C.ProductTile:
-    """The tile that each of its blocks computes."""
-    return tile_of(_problem(kernel))
+    """The tile that each of its blocks computes: the one that its schedule names, or that is chosen."""
+    return tile_by(_problem(kernel), kernel.schedule)
+
+
+def text_of(kernel: Kernel) -> str:
+    """Its schedule; SelectionError for one with which operands cannot be read ahead that it shall read ahead."""
+    check_ahead(kernel)
+    return product_schedules.text_of(tile(kernel))
+
+
+def candidates(kernel: Kernel) -> list[str]:
+    """The schedules that it may have, the chosen one first."""
+    found = list[str]()
+    for text in texts(_problem(kernel)):
+        try:
+            found.append(text_of(replace(kernel, schedule=text)))
+        except SelectionError:
+            continue
+    return found
 
 
 def _product(kernel: Kernel) -> Product:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.cuda import chain_forms, column_schedules, maps, row_forms
+from aicf_mlir.codegen.cuda import chain_forms, column_schedules, gemm_maps, maps, row_forms
 from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.kernels.schedule_text import Schedules
 
@@ -43,6 +43,10 @@ FORMS = {
     "colwise": Schedules(
         _of_columns,
         _columns,
+    ),
+    "gemm_map": Schedules(
+        gemm_maps.text_of,
+        gemm_maps.candidates,
     ),
     "back_to_back": Schedules(
         chain_forms.text_of,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 
 #include "kernels/gemm/device/panel_shapes.h"
 #include "kernels/gemm/device/short_shapes.h"
@@ -121,51 +122,74 @@ Division tensor_core_division(int64_t m, int64_t n, int64_t k, int64_t batch) {
   return divided(kSmallestDivisible, k, longest);
 }
 
-Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t k, int64_t batch, bool trans_a,
-                    bool trans_b, bool allow_tf32, ProductTile* out) {
-  const auto decide = [&](const ProductTile& found) {
-    *out = found;
-    return Status::ok();
-  };
+std::vector<ProductTile> product_tiles(DType dtype, int sm, int64_t n, int64_t k, bool trans_a, bool trans_b,
+                                       bool allow_tf32) {
   const bool tf32 = dtype == DType::F32 && allow_tf32;
-  const bool wide_panels = takes_wide_panels(m, n, k, batch);
   if (sm >= kSmAsyncCopies && (dtype == DType::F16 || dtype == DType::BF16 || tf32)) {
-    const TileSize size = tensor_core_tile(m, n, batch);
     const char* format = dtype == DType::F16 ? "F16" : dtype == DType::BF16 ? "BF16" : "TF32";
-    const ProductTile halves[] = {TENSOR_CORE_TILES(Tensor, 8)},
-                      singles[] = {TENSOR_CORE_TILES(TF32Tensor, 4)};
-    for (const ProductTile& found : tf32 ? singles : halves)
-      if (found.rows == size.rows && found.columns == size.columns) return decide(found);
-    if (wide_panels)
-      return decide(tf32 ? TENSOR_PANEL_TILE(TF32TensorPanel16x32) : TENSOR_PANEL_TILE(TensorPanel16x32));
-    return decide(tf32 ? TENSOR_PANEL_TILE(TF32TensorPanel16) : TENSOR_PANEL_TILE(TensorPanel16));
+    if (tf32)
+      return {TENSOR_CORE_TILES(TF32Tensor, 4), TENSOR_PANEL_TILE(TF32TensorPanel16x32),
+              TENSOR_PANEL_TILE(TF32TensorPanel16)};
+    return {TENSOR_CORE_TILES(Tensor, 8), TENSOR_PANEL_TILE(TensorPanel16x32),
+            TENSOR_PANEL_TILE(TensorPanel16)};
   }
   if (dtype == DType::F32 && sm >= kSmAsyncCopies) {
-    if (k > 0 && has_short_sums(m, n, k, batch))
-      return decide(TILE("short_sums.cuh", "ShortSumsProduct", "F32", ShortSums, gemm::ShortSums::TN));
-    const TileSize size = register_tile(m, n, batch, k);
-    ProductTile tiles[] = {REGISTER_GROUP_TILE(RegisterGroup128x64), REGISTER_GROUP_TILE(RegisterGroup64),
-                           REGISTER_GROUP_TILE(RegisterGroup64x32),
-                           TILE("registers.cuh", "RegisterProduct", "F32", Register32, 4)};
-    for (ProductTile& found : tiles) {
-      if (found.rows != size.rows || found.columns != size.columns) continue;
-      // A block waits for the operands of short sums most of its time: of many, several at once take less.
-      const bool many = tiles_of(size, m, n) * batch > 2 * kMultiprocessors;
-      if (found.rows == 32 && many && k > 0 && k <= kShortest) found.resident = !trans_a && trans_b ? 3 : 4;
-      return decide(found);
-    }
+    std::vector<ProductTile> found = {REGISTER_GROUP_TILE(RegisterGroup128x64),
+                                      REGISTER_GROUP_TILE(RegisterGroup64),
+                                      REGISTER_GROUP_TILE(RegisterGroup64x32),
+                                      TILE("registers.cuh", "RegisterProduct", "F32", Register32, 4),
+                                      REGISTER_PANEL_TILE(RegisterPanel16x32),
+                                      REGISTER_PANEL_TILE(RegisterPanel16x8),
+                                      REGISTER_PANEL_TILE(RegisterPanel16)};
+    if (k > 0 && k <= gemm::ShortSums::BK)
+      found.push_back(TILE("short_sums.cuh", "ShortSumsProduct", "F32", ShortSums, gemm::ShortSums::TN));
     if (n == 1 && k > 0)
-      return decide(PANEL_TILE("register_panels.cuh", "RegisterColumnProduct", "F32", RegisterPanel16));
-    if (wide_panels) return decide(REGISTER_PANEL_TILE(RegisterPanel16x32));
-    // Of a b that lies along n a tile of 8 columns would read rows of 32 bytes.
-    if (k > 0 && trans_b && 2 * tiles_of({16, 16}, m, n) * batch <= kMultiprocessors)
-      return decide(REGISTER_PANEL_TILE(RegisterPanel16x8));
-    return decide(REGISTER_PANEL_TILE(RegisterPanel16));
+      found.push_back(PANEL_TILE("register_panels.cuh", "RegisterColumnProduct", "F32", RegisterPanel16));
+    return found;
   }
-  if (dtype == DType::F32) return decide(TILE("elements.cuh", "ElementProduct", "F32", Element16, 1));
-  if (dtype == DType::F64) return decide(TILE("elements.cuh", "ElementProduct", "F64", Element16, 1));
-  return Status::unsupported(std::string("there is no CUDA product of ") + dtype_name(dtype) + " for sm_" +
-                             std::to_string(sm));
+  if (dtype == DType::F32) return {TILE("elements.cuh", "ElementProduct", "F32", Element16, 1)};
+  if (dtype == DType::F64) return {TILE("elements.cuh", "ElementProduct", "F64", Element16, 1)};
+  return {};
+}
+
+Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t k, int64_t batch, bool trans_a,
+                    bool trans_b, bool allow_tf32, ProductTile* out) {
+  const std::vector<ProductTile> all = product_tiles(dtype, sm, n, k, trans_a, trans_b, allow_tf32);
+  if (all.empty())
+    return Status::unsupported(std::string("there is no CUDA product of ") + dtype_name(dtype) + " for sm_" +
+                               std::to_string(sm));
+  const auto decide = [&](const std::string& product, TileSize size) {
+    *out = *std::find_if(all.begin(), all.end(), [&](const ProductTile& tile) {
+      return tile.product == product && tile.rows == size.rows && tile.columns == size.columns;
+    });
+    return Status::ok();
+  };
+  const bool wide_panels = takes_wide_panels(m, n, k, batch);
+  const auto is_a_panel = [](TileSize size) { return size.rows == kSmallest.rows; };
+  const TileSize panel = wide_panels ? TileSize{16, 32} : TileSize{16, 16};
+  if (all[0].product == std::string("TensorCoreProduct")) {
+    const TileSize size = tensor_core_tile(m, n, batch);
+    return is_a_panel(size) ? decide("TensorPanelProduct", panel) : decide("TensorCoreProduct", size);
+  }
+  if (all.size() == 1) {
+    *out = all[0];
+    return Status::ok();
+  }
+  if (k > 0 && has_short_sums(m, n, k, batch))
+    return decide("ShortSumsProduct", {gemm::ShortSums::BM, gemm::ShortSums::BN});
+  const TileSize size = register_tile(m, n, batch, k);
+  if (!is_a_panel(size)) {
+    AICF_TRY(decide(size.rows == 32 ? "RegisterProduct" : "RegisterGroupProduct", size));
+    // A block waits for the operands of short sums most of its time: of many, several at once take less.
+    const bool many = tiles_of(size, m, n) * batch > 2 * kMultiprocessors;
+    if (out->rows == 32 && many && k > 0 && k <= kShortest) out->resident = !trans_a && trans_b ? 3 : 4;
+    return Status::ok();
+  }
+  if (n == 1 && k > 0) return decide("RegisterColumnProduct", {16, 16});
+  // Of a b that lies along n a tile of 8 columns would read rows of 32 bytes.
+  if (!wide_panels && k > 0 && trans_b && 2 * tiles_of({16, 16}, m, n) * batch <= kMultiprocessors)
+    return decide("RegisterPanelProduct", {16, 8});
+  return decide("RegisterPanelProduct", panel);
 }
 
 }  // namespace aicf

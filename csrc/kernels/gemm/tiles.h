@@ -59,6 +59,11 @@ struct ProductTile {
   int neighbours;  // that an epilogue gets at most
 };
 
+// All that there are for a dtype, a compute capability and sums of k terms: a result of any m and n by any of
+// them, but for what is for n = 1 alone. Where k is 0 those for any k. Empty where there is none.
+std::vector<ProductTile> product_tiles(DType dtype, int sm, int64_t n, int64_t k, bool trans_a, bool trans_b,
+                                       bool allow_tf32);
+
 // The tile that the first fitting row of the registry, but for those of cuBLASLt, would take; where k is not
 // 0, that of a kernel for sums of k terms alone, of which there are more kinds for small results. trans_a and
 // trans_b are of the matrices in memory, allow_tf32 as in problem.h. Unsupported where there is none for

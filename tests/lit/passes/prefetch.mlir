@@ -7,9 +7,11 @@
 // The first launch of a step reads the batch alone ahead, since the step before may still write the weight; the second its
 // weight and x, but not what the first gives; a large product nothing.
 // CHECK-LABEL: plan.program @chain
-// CHECK:         plan.launch @k0 "{{gen_gemm_map_[0-9a-f]+}}" gemm_map a(@x) b(@w) x(@bias) -> y(@h)
-// CHECK-NEXT:      {body = @shifted, ahead = array<i64: 0>}
-// CHECK-NEXT:    plan.launch @k1 "{{gen_gemm_map_[0-9a-f]+}}" gemm_map a(@h) b(@v) x(@x) -> y(@y)
+// CHECK:         plan.launch @k0 "gen_gemm_map_{{[0-9a-f]+}}[panel rows=16 columns=16 resident=2]"
+// CHECK-SAME:      gemm_map a(@x) b(@w) x(@bias) ->
+// CHECK-NEXT:      y(@h)
+// CHECK-SAME:      {body = @shifted, ahead = array<i64: 0>}
+// CHECK-NEXT:    plan.launch @k1 {{.*}} gemm_map a(@h) b(@v) x(@x) -> y(@y)
 // CHECK-NEXT:      {body = @shifted, ahead = array<i64: 1, 2>} after @k0
 // OLDER-LABEL: plan.program @chain
 // OLDER-NOT:     ahead

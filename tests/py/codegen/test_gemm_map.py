@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shutil
 from pathlib import Path
@@ -10,11 +11,15 @@ import children
 import pytest
 from gemm_maps import random_gemm_map
 from generated_cases import dense
+from xdsl.dialects.builtin import StringAttr
 from xdsl.utils.exceptions import DiagnosticException
 
+from aicf_mlir import _C
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
+from aicf_mlir.codegen.schedule import candidates
 from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.nn.rows import ROWS
 from aicf_mlir.errors import AicfError
@@ -38,6 +43,26 @@ def test_random_products_and_epilogues(
         verify_module(module)
         path.write_text(to_text(module))
         code = aicf_run([str(path), "--device", device, "--compare=interp", "--seed", str(seed)])
+        assert code == 0, f"seed {seed}: {capsys.readouterr()}\n{path.read_text()}"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("block", range(4))
+def test_random_products_with_any_tile(
+    block: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, target = tmp_path / "f.mlir", _C.target_of("cuda")
+    for seed in range(block * 10, block * 10 + 10):
+        module, draw = random_gemm_map(seed), random.Random(seed)
+        selection = Selection(module, target)
+        for op in module.walk():
+            if isinstance(op, kernel.GemmMapOp):
+                made = selection.generated(op.use)
+                assert made is not None
+                op.kernel_id = StringAttr(draw.choice(candidates(made)).id)
+        verify_module(module)
+        path.write_text(to_text(module))
+        code = aicf_run([str(path), "--device", "cuda", "--compare=interp", "--seed", str(seed)])
         assert code == 0, f"seed {seed}: {capsys.readouterr()}\n{path.read_text()}"
 
 

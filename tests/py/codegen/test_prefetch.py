@@ -14,21 +14,28 @@ from test_dependent_launch import ptx
 from test_several_launches import product, together
 from test_small_updates import planned
 from torch import nn
+from xdsl.dialects.builtin import DictionaryAttr, StringAttr
 
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.cuda.ahead import can_prefetch
 from aicf_mlir.codegen.cuda.dependency import READ_AHEAD, WAIT, all_wait, without_wait
 from aicf_mlir.codegen.schedule import workspace
+from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, find_program
 from aicf_mlir.dialects.plan.ahead import AHEAD, settled
 from aicf_mlir.dialects.plan.copies import is_first_step_only
+from aicf_mlir.dialects.plan.kernels import use_of
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.interpreters.plan import run_plan
+from aicf_mlir.ir.attributes import to_attribute
 from aicf_mlir.ir.formula import select, trace
 from aicf_mlir.ir.reading import decode
 from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
+from aicf_mlir.kernels.schedule_text import divided_id
+from aicf_mlir.passes.prefetch import prefetch
 from aicf_mlir.text.parsing import make_context, parse_source
+from aicf_mlir.tuning.lock import Choice, Lock
 
 PLANS: Mapping[str, Callable[[], ProgramOp]] = {
     "f32": lambda: planned(mlp(32, 32, 32), regression(16, 32, 32)),
@@ -108,6 +115,30 @@ def test_what_is_prefetched_is_written_by_then(name: str) -> None:
         for launch, ahead in zip(program.launches, chosen, strict=True)
     ]
     assert len({symbol for symbol, _ in read_late(program, lambda number: others[number])}) >= 3
+
+
+def test_a_launch_keeps_its_schedule_or_takes_that_of_a_lock() -> None:
+    def without_ahead(schedule: str) -> tuple[ProgramOp, LaunchOp]:
+        """A plan in which a product that can read ahead does not yet, and its schedule."""
+        program = PLANS["f32"]()
+        launch = next(each for each in program.launches if each.op.data == "gemm_map" and ahead_of(each))
+        launch.attrs = DictionaryAttr({**launch.attrs.data, AHEAD: to_attribute([])})
+        made = Selection(program.parent_op(), "sm_90").generated(use_of(launch, program.slots))
+        assert made is not None
+        launch.kernel_id = StringAttr(replace(made, schedule=schedule).id)
+        return program, launch
+
+    first, second = "panel rows=16 columns=32 resident=2", "panel rows=16 columns=16 resident=1"
+    program, launch = without_ahead(first)
+    prefetch(program)
+    symbol, schedule = divided_id(launch.kernel_id.data)
+    assert ahead_of(launch) and schedule == first
+    program, launch = without_ahead(first)
+    prefetch(program, Lock({"target": "sm_90"}, {symbol: Choice(symbol, f"{symbol}[{second}]")}))
+    assert launch.kernel_id.data == f"{symbol}[{second}]"
+    program, launch = without_ahead("tile rows=64 columns=32 resident=2")
+    prefetch(program)
+    assert not ahead_of(launch) and "[tile " in launch.kernel_id.data, "a large tile reads nothing ahead"
 
 
 @pytest.mark.parametrize("target", ["cpu", "sm_80"])

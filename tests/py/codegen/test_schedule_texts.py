@@ -8,6 +8,7 @@ random operations over windows, on the CPU, on the host as a GPU would, and on a
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from generated_cases import GeneratedCase, dense, difference, make, random_kerne
 from aicf_mlir.codegen import schedule
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir import formula as F
-from aicf_mlir.kernels.kernel import Kernel, Tensor
+from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
 
 KINDS = ("map", "rowwise", "colwise")
 USUAL = 4
@@ -115,6 +116,45 @@ def test_a_kernel_of_one_schedule_refuses_a_text(target: str) -> None:
     assert schedule.scheduled(kernel) == kernel
     with pytest.raises(SelectionError, match="expected none, a rowwise has no schedule of its own"):
         schedule.scheduled(kernel, "rows")
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize(
+    ("element", "tf32", "columns", "forms"),
+    [
+        ("bf16", False, 64, {"tile": 5, "panel": 2}),
+        ("f32", True, 64, {"tile": 5, "panel": 2}),
+        ("f32", False, 64, {"tile": 4, "panel": 3, "short": 1}),
+        ("f32", False, 1, {"tile": 4, "panel": 3, "short": 1, "column": 1}),
+        ("f64", False, 64, {"element": 1}),
+    ],
+)
+def test_a_product_has_tiles(
+    target: str, element: str, tf32: bool, columns: int, forms: dict[str, int]
+) -> None:
+    kernel = product_kernel(target, element, tf32, columns)
+    found = schedule.candidates(kernel)
+    assert found[0] == schedule.scheduled(kernel)
+    assert schedule.generate(found[0]) == schedule.generate(kernel)
+    counts = Counter(each.schedule.partition(" ")[0] for each in found)
+    assert counts == forms
+    sources = {schedule.generate(each).source.replace(each.symbol, "") for each in found}
+    assert len(sources) == len(found), "each is other code"
+    for each in found:
+        assert schedule.scheduled(kernel, each.schedule) == each
+    with pytest.raises(SelectionError, match=r"expected '(tile|element) rows=\d+ columns=\d+ resident=\d'"):
+        schedule.scheduled(kernel, f"{found[0].schedule.partition(' ')[0]} rows=16 columns=7 resident=1")
+    with pytest.raises(SelectionError, match="expected resident in 1 to"):
+        schedule.scheduled(kernel, found[0].schedule.rpartition("=")[0] + "=99")
+
+
+def product_kernel(target: str, element: str, tf32: bool, columns: int) -> Kernel:
+    """Relu of a product of 12 terms."""
+    z = "f64" if element == "f64" else "f32"
+    body = F.trace([z], lambda x: [F.maximum(x, 0.0)])
+    shape = (128, columns)
+    factors = Product(dense(element, 128, 12), dense(element, 12, columns), False, False, tf32)
+    return Kernel("gemm_map", target, body, shape, 0, (dense(z, *shape),), (dense(element, *shape),), factors)
 
 
 def test_any_number_of_sums_has_a_schedule() -> None:

@@ -44,6 +44,7 @@ UPWARD: Mapping[tuple[str, str], str] = {
         "codegen.cuda.rows_and_columns",
     ): "rows take sums of columns where one walk has both",
     ("passes.prefetch", "codegen.cuda.ahead"): "by what a generated kernel can read ahead",
+    ("passes.prefetch", "tuning.lock"): "a lock chooses schedules",
     ("passes.persistent_weights", "tuning.lock"): "a lock chooses kernels",
     ("passes.persistent_weights", "tuning.obeyed"): "a lock chooses kernels",
     ("passes.select_kernels", "tuning.lock"): "a lock chooses kernels",

@@ -3,6 +3,7 @@
     python bench/models_gpu.py [--rows gpt2:32,nerf,…] [--contenders aicf,graph,compile] [--seconds 0.3] [--budget 1500]
     python bench/models_gpu.py --json FILE --profiles FOLDER    # all that was measured; AICF launch by launch
     python bench/models_gpu.py --tune --rows resnet18:512       # AICF with the lock that aicf-tune measures first
+    python bench/models_gpu.py --tune --schedules --rows vit    # which has schedules of generated kernels too
     python bench/models_gpu.py --contenders aicf,aicf+batch     # replay(n), and replay(inputs=batch) for each step
     python bench/models_gpu.py --tiny --certify --contenders aicf # the certificate of each row, and the bits of 20 runs
     python bench/models_gpu.py --device cpu --tiny              # sizes of a few elements: whether everything runs
@@ -174,7 +175,8 @@ def tuned(row: Row, options: argparse.Namespace, folder: Path) -> Path:
     plan, lock = folder / "step.mlir", folder / "aicf.lock"
     plan.write_text(our_step(row, options)[0].ir("plan"))
     gc.collect()  # the memory of that step
-    tool = [sys.executable, "-m", "aicf_mlir.tools.aicf_tune", plan, "-o", lock]
+    more = ["--schedules"] if options.schedules else []
+    tool = [sys.executable, "-m", "aicf_mlir.tools.aicf_tune", *more, plan, "-o", lock]
     subprocess.run(tool, check=True, timeout=options.limit)
     return lock
 
@@ -306,6 +308,9 @@ def main() -> int:
     parser.add_argument("--contenders", type=named(CONTENDERS), default=list(CONTENDERS), metavar="NAME,…")
     parser.add_argument(
         "--tune", action="store_true", help="AICF runs the kernels that aicf-tune measures first"
+    )
+    parser.add_argument(
+        "--schedules", action="store_true", help="with --tune also schedules of generated kernels"
     )
     parser.add_argument(
         "--certify", action="store_true", help="AICF's captured step against plan, eager, model"

@@ -51,6 +51,15 @@ IMAGES: Sequence[Shape] = (
     (1, 3, 512, 512), (64, 1, 28, 28), (3, 17, 33, 65), (16, 32, 64, 64), (512, 8, 8, 8),
 )  # fmt: skip
 
+CONVOLUTIONS: Sequence[Shape] = (
+    (64, 3, 224, 224, 64, 7, 2, 1), (64, 3, 224, 224, 384, 16, 16, 1), (512, 3, 32, 32, 64, 3, 1, 1),
+    (256, 4, 84, 84, 32, 8, 4, 1), (128, 1, 28, 28, 32, 3, 1, 1), (64, 16, 64, 64, 96, 1, 1, 1),
+    (32, 96, 56, 56, 24, 1, 1, 1), (32, 128, 56, 56, 128, 3, 1, 32), (64, 12, 32, 32, 24, 3, 2, 3),
+    (8, 64, 256, 256, 2, 1, 1, 1), (8, 128, 128, 128, 3, 3, 1, 1), (16, 1, 1, 16000, 512, 10, 5, 1),
+    (16, 512, 1, 3199, 512, 3, 2, 1), (1, 256, 7, 7, 256, 3, 1, 1), (4, 20, 63, 65, 40, 5, 1, 1),
+)  # fmt: skip
+"""Images, filters, the side of a kernel, stride and groups: first layers of networks, pointwise ones, heads, groups, audio."""
+
 
 @dataclass(frozen=True)
 class Op:
@@ -163,6 +172,25 @@ def kernel_of(size: Shape, dtype: torch.dtype, per_group: bool = False) -> list[
     return [numbers(*size, dtype=dtype), numbers(channels, 1 if per_group else channels, 3, 3, dtype=dtype)]
 
 
+def layer(size: Shape) -> Op:
+    """A convolution of `CONVOLUTIONS`, padded by half of its kernel; along images of one row the kernel has one row."""
+    n, channels, height, width, filters, side, stride, groups = size
+    wide, terms = height > 1, channels // groups * side ** (1 + (height > 1))
+    kernel = (filters, channels // groups, side if wide else 1, side)
+
+    def convolve(x: Tensor, w: Tensor) -> Tensor:
+        return F.conv2d(x, w, None, (stride if wide else 1, stride), (side // 2 * wide, side // 2), 1, groups)
+
+    return Op(
+        f"convolution {channels} to {filters}, {side} wide, stride {stride}, groups {groups}",
+        convolve,
+        lambda of, dtype: [numbers(*of, dtype=dtype), numbers(*kernel, dtype=dtype)],
+        [(n, channels, height, width)],
+        2,
+        lambda of: 2.0 * n * filters * -(-height // stride) * -(-width // stride) * terms,
+    )
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
@@ -227,6 +255,7 @@ def ops() -> Iterator[Op]:
         IMAGES,
         2,
     )
+    yield from map(layer, CONVOLUTIONS)
     yield Op("max_pool2d", lambda x: F.max_pool2d(x, 2), one, IMAGES, tied=True)
     yield Op("avg_pool2d", lambda x: F.avg_pool2d(x, 2), one, IMAGES)
     yield Op("batch_norm", lambda x: F.batch_norm(x, None, None, training=True), one, IMAGES[1:])

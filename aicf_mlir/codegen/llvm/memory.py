@@ -123,6 +123,35 @@ def gather(function: Function, pointer: str, element: str, indices: Value) -> Va
     return decoded(function, text, element, lanes)
 
 
+def load_run(function: Function, row: str, element: str, indices: Value, size: int) -> Value:
+    """Elements of a row of `size`, at indices that follow each other: outside of the row its first or its last one."""
+    lanes, kind, align = indices.lanes, STORED[element], byte_size(element, ())
+    type_, flags, zero = lanes_of(kind, lanes), lanes_of("i1", lanes), Value("0", "i64")
+
+    def element_at(index: str) -> str:
+        """One element in each lane."""
+        address = function.pointer(row, kind, index)
+        one = function.new(f"load {kind}, ptr {address}, align {align}")
+        one = function.new(f"insertelement {type_} poison, {kind} {one}, i64 0")
+        return function.new(f"shufflevector {type_} {one}, {type_} poison, <{lanes} x i32> zeroinitializer")
+
+    bounds = (function.splat(Value(str(limit), "i64"), lanes).text for limit in (zero.text, size))
+    low, high = (function.new(f"icmp slt {indices}, {bound}") for bound in bounds)
+    inside = function.new(f"xor {flags} {low}, {high}")
+    ends = element_at("0"), element_at(str(size - 1))
+    beside = function.new(f"select {flags} {low}, {type_} {ends[0]}, {type_} {ends[1]}")
+    first = function.new(f"extractelement {indices}, i64 0")
+    address = function.new(f"getelementptr {kind}, ptr {row}, i64 {first}")
+    text = function.call(
+        f"llvm.masked.load.{_suffix(element, lanes)}.p0",
+        type_,
+        ("ptr", f"align {align} {address}"),
+        (flags, inside),
+        (type_, beside),
+    )
+    return decoded(function, text, element, lanes)
+
+
 def scatter(
     function: Function, value: Value, pointer: str, element: str, stride: int, valid: int | None
 ) -> None:

@@ -168,8 +168,9 @@ class Point:
         pointer = self.place.pointers[line.args[0]]
         if 0 in table.shape:
             return constant(0, line.type, self.count)
-        if (row := self._table_row(line, table)) is not None:
-            return row
+        found = self._table_row(line, table) or self._table_run(line, table)
+        if found is not None:
+            return found
         offset = constant(0, "i64", self.count)
         for arg, size, stride in zip(line.args[1:], table.shape, table.strides, strict=True):
             offset = self._stepped(offset, self._clamped(self[arg], size), stride)
@@ -204,6 +205,44 @@ class Point:
             offset = self._stepped(offset, self._clamped(self.outer[row], size), stride)
         pointer = self.function.pointer(self.place.pointers[line.args[0]], STORED[table.element], offset.text)
         return memory.load(self.function, pointer, table.element, self.count, self.lanes.valid)
+
+    def _table_run(self, line: Line, table: Tensor) -> Value | None:
+        """The elements as one vector, where one index goes with the lanes along neighbours, and no other has lanes."""
+        if self.count == 1:
+            return None
+        steps = [self._step(arg) for arg in line.args[1:]]
+        moving = [d for d, step in enumerate(steps) if step != 0]
+        if len(moving) != 1 or steps[moving[0]] != 1 or table.strides[moving[0]] != 1:
+            return None
+        offset = Value("0", "i64")
+        for d, (arg, size, stride) in enumerate(zip(line.args[1:], table.shape, table.strides, strict=True)):
+            if d != moving[0]:
+                index = self[arg]
+                first = Value(self.function.new(f"extractelement {index}, i64 0"), "i64")
+                offset = self._stepped(offset, self._clamped(first, size), stride)
+        row = self.function.pointer(self.place.pointers[line.args[0]], STORED[table.element], offset.text)
+        indices = self[line.args[1 + moving[0]]]
+        return memory.load_run(self.function, row, table.element, indices, table.shape[moving[0]])
+
+    def _step(self, value: int) -> int | None:
+        """How much an i64 grows from lane to lane; None where that is not known."""
+        body = self.kernel.body
+        assert self.lanes is not None
+        if value < len(body.args):
+            return None if self.lanes.axis.strides[value] else 0
+        line = body.lines[value - len(body.args)]
+        if line.op == "scalar.index":
+            dims = self.lanes.axis.dims
+            return int(dims == (line.attr,)) if len(dims) == 1 or line.attr not in dims else None
+        if line.op in REDUCTIONS:
+            return None
+        steps = [self._step(arg) for arg in line.args if not is_table(body.type(arg))]
+        if not any(steps) and None not in steps:
+            return 0
+        if line.op in ("arith.addi", "arith.subi") and None not in steps:
+            left, right = (step or 0 for step in steps)
+            return left + right if line.op == "arith.addi" else left - right
+        return None
 
     def store(self, result: int) -> None:
         """Write a result here."""

@@ -97,7 +97,8 @@ def test_on_the_cpu(shape: tuple[int, ...], reduced: int) -> None:
         kernel = columns_too(*shape, reduced=reduced)
         check(kernel, scale=100, cuts=(1, 2, 5))
         rows = int(np.prod(kernel.kept))
-        assert walks_together(kernel) == (rows > 7 * 64)
+        beside = kernel.domain[-1] == 1  # rows of one element lie side by side, and have a lane each
+        assert walks_together(kernel) == (rows > 7 * 64 and not beside)
     else:
         with pytest.raises(VerifyException):
             columns_too(*shape, reduced=reduced)

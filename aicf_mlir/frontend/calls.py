@@ -32,11 +32,14 @@ Call = tuple[str, object]
 class Calls(TorchFunctionMode):
     """The torch functions that are called, in order, each with its plain operands and the sources of its tensors."""
 
-    def __init__(self, given: Iterable[torch.Tensor], sought: int | None = None):
+    def __init__(
+        self, given: Iterable[torch.Tensor], sought: int | None = None, *, always_copies: bool = False
+    ):
         """Take `given`, tensors that are the same in each call to compare, and `sought`, the number of the function
-        whose line to find.
+        whose line to find. `always_copies`: `contiguous()` copies a dense tensor too, as one of any other strides.
         """
         super().__init__()
+        self.always_copies = always_copies
         self.made: list[Call] = []
         self.of_users_code = False
         """True if the call has run code of the user's."""
@@ -56,7 +59,11 @@ class Calls(TorchFunctionMode):
     ) -> Any:
         given = args, kwargs or {}
         operands = self.described(given)
+        if func is torch.Tensor.as_strided or func is torch.as_strided:
+            operands = operands, *(held.stride() for held in tensors(given))
         result = func(*args, **(kwargs or {}))
+        if self.always_copies and func is torch.Tensor.contiguous and result is args[0]:
+            result = result.clone()
         made = list(tensors(result))
         if type(func) is OpOverload and not made and next(tensors(given), None) is None:
             return result  # fake tensors have called it, and remember the result

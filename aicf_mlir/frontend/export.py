@@ -20,6 +20,7 @@ from torch.fx import Node
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import grad_modes, source
+from aicf_mlir.frontend.batch_strides import Batch, needs_dense, reads_layouts
 from aicf_mlir.frontend.batched import levels_restored
 from aicf_mlir.frontend.calls import Calls, first_difference
 from aicf_mlir.frontend.carried import FAR, Carried, put_back, put_forth
@@ -90,7 +91,14 @@ def export(
             for path, tensor in named(remove_duplicate=False)
         }
         exported = ExportedStep(
-            program, tuple(specs), tuple(step.outputs), tensors, step.recorder, step.places.all, fallback
+            program,
+            tuple(specs),
+            tuple(step.outputs),
+            tensors,
+            step.recorder,
+            step.places.all,
+            fallback,
+            needs_dense=step.needs_dense,
         )
         with step.undone.seen():
             return cut_as_torch(exported)
@@ -117,6 +125,8 @@ def _judged(
     if first.plain:
         _settle(program, step, specs, fallback)
     _refuse_another_call(before, step, specs, fallback)
+    if before[0] is not None and reads_layouts(before[0]):
+        step.needs_dense = needs_dense(lambda batch, sought: _call(step, specs, sought, batch), fallback)
     return program
 
 
@@ -185,15 +195,17 @@ def _refuse_another_call(
     )
 
 
-def _call(step: StepModule, specs: Mapping[str, TensorSpec], sought: int | None = None) -> Calls | None:
+def _call(
+    step: StepModule, specs: Mapping[str, TensorSpec], sought: int | None = None, batch: Batch = zeros
+) -> Calls | None:
     """Return the calls that `step` computes; None if it raises. `sought`: the function whose line to find."""
     again = step.anew()
     try:
         with (
             levels_restored(),
             again.restored(),
-            _without_graph(again, specs) as (call, written, *given),
-            (made := Calls(chain(*given), sought)),
+            _without_graph(again, specs, batch) as (call, written, *given),
+            (made := Calls(chain(*given), sought, always_copies=batch is not zeros)),
         ):
             made.end(call())
         again.written |= written()
@@ -254,7 +266,7 @@ def result_of(
 
 @contextmanager
 def _without_graph(
-    step: StepModule, specs: Mapping[str, TensorSpec]
+    step: StepModule, specs: Mapping[str, TensorSpec], made: Batch = zeros
 ) -> Generator[
     tuple[
         Callable[[], tuple[torch.Tensor, ...]],
@@ -282,7 +294,7 @@ def _without_graph(
             {path: fake.from_tensor(tensor) for path, tensor in named}
             for named in (step.named_parameters(), step.named_buffers())
         )
-        batch = tuple(zeros(specs).values())
+        batch = tuple(made(specs).values())
         held: dict[str, torch.Tensor] = {**parameters, **buffers}
         versions = {path: tensor._version for path, tensor in held.items()}
         yield (

@@ -70,6 +70,8 @@ class ExportedStep:
     """The placeholders, by name, whose tensor has no gradient when the step is over, even if their memory was written."""
     written: frozenset[str] = frozenset()
     """The placeholders, by name, that an op writes to without declaring it in its schema."""
+    needs_dense: str = ""
+    """The reason why each batch must be dense; nothing if batches may have any strides."""
 
     def with_program(self, program: ExportedProgram) -> Self:
         """The same step as another graph."""

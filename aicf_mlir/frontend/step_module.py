@@ -99,6 +99,8 @@ class StepModule(torch.nn.Module):
         self.followed = Followed()
         self.undone = WritesUndone()
         """The writes to tensors that have values, seen in any trace of the step."""
+        self.needs_dense = ""
+        """The reason why each batch must be dense."""
         self.outputs: list[str] = []
         """The names of the outputs that the function returned with the loss."""
 

@@ -46,6 +46,8 @@ class Structure:
     """The kind of the level: dict for every mapping, list, tuple, or the class of a named tuple."""
     members: tuple[tuple[str, Structure | None], ...]
     """The members by the key or the number of each, in order."""
+    needs_dense: str = ""
+    """The reason why each tensor must be dense; nothing if tensors may have any strides."""
 
     @staticmethod
     def plain(names: Iterable[str]) -> Structure:
@@ -67,8 +69,19 @@ class Structure:
 
     def names(self, step: str, batch: object) -> Mapping[str, Any]:
         """Return the entries of a batch by name. Raises BindError, with the name of the step, for a batch of another
-        nesting.
+        nesting, or with other strides than the step computes with.
         """
+        entries = self._names(step, batch)
+        if self.needs_dense:
+            for name, tensor in entries.items():
+                if is_a(tensor, torch.Tensor) and not tensor.is_contiguous():
+                    raise BindError(
+                        f"{step}: batch entry {name!r} has the strides {tensor.stride()}, and {self.needs_dense}, which is"
+                        f" compiled for dense batches: pass {name}.contiguous()"
+                    )
+        return entries
+
+    def _names(self, step: str, batch: object) -> Mapping[str, Any]:
         if self.is_plain:
             if type(batch) is dict:
                 return cast(Mapping[str, Any], batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any
 
@@ -175,6 +175,7 @@ def trace(
             written.append(traced)
     reads = [*collect(exported.places, paths), *values_read(exported, names, paths)]
     reads += [read for traced in written for read in traced.reads]
+    structure = replace(structure, needs_dense=exported.needs_dense)
     return Traced(module, parameters, buffers, specs, structure, reads, written)
 
 

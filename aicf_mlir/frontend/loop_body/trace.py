@@ -196,6 +196,7 @@ def _trace(
             " give one call k parts of a batch (for x, t in zip(x.chunk(k), t.chunk(k)))",
             caller,
         )
+    structure = replace(structure, needs_dense=exported.needs_dense)
     parameters: dict[str, Any] = {b.name: b.tensor for b in importer.bound if b.tensor in trained}
     buffers = {name: tensor for name, tensor in tensors.items() if name not in parameters}
     written = _optimize(body, module, {tensors[each]: each for each in importer.updated}, names, caller)

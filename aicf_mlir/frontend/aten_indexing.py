@@ -18,12 +18,12 @@ from aicf_mlir.frontend.aten_indices import (
     index_below,
     is_mask,
     of_slices,
-    put_under_mask,
     several,
     shape_of_index,
     taken,
     value_of,
 )
+from aicf_mlir.frontend.aten_masked import put_under_mask
 from aicf_mlir.frontend.aten_slices import clamped, dimension, part
 from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused

@@ -168,24 +168,3 @@ def of_slices(index: Known, dim: int, shape: Sequence[int]) -> Known | None:
     source = shape_of(op.x)
     others = [size for d, size in enumerate(source) if d != dim]
     return op.x if source[dim] == own[dim] and all(size == 1 for size in others) else None
-
-
-def put_under_mask(call: Call, x: SSAValue, given: list[Any]) -> SSAValue:
-    """Put values under one mask of adjacent dimensions of x: the same for each place under the mask, whose number is unknown."""
-    value, mask = call.of(call["values"], call.expected.dtype), value_of(call, given[0])
-    (front, *_), under = (
-        (place for place, each in enumerate(call["indices"]) if each is not None),
-        shape_of(mask),
-    )
-    behind = len(shape_of(x)) - front - len(under)
-    sizes = [*[1] * (front + 1 + behind - len(shape_of(value))), *shape_of(value)]
-    if len(given) > 1 or len(sizes) > front + 1 + behind or sizes[front] != 1:
-        raise Forbidden(MASK)
-    value = call.emit.reshape(value, [*sizes[:front], *[1] * len(under), *sizes[front + 1 :]])
-    value = call.emit.broadcast(value, shape_of(x)) if math.prod(sizes) > 1 else call.emit.reshape(value, ())
-    mask = call.emit.reshape(call.emit.cast(mask, torch.bool), (*[1] * front, *under, *[1] * behind))
-    if call["accumulate"]:
-        if call.expected.dtype is torch.bool:
-            raise Refused("a sum of booleans")
-        value = call.emit.insert(CLASSES["add"](x, value))
-    return call.emit.insert(CLASSES["where"](mask, value, x))

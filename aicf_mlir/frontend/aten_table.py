@@ -12,6 +12,7 @@ from aicf_mlir.frontend import (
     aten_groups,
     aten_indexing,
     aten_losses,
+    aten_masked,
     aten_matrices,
     aten_memory,
     aten_pointwise,
@@ -245,7 +246,8 @@ INDEXING: dict[str, AtenRule] = {
     **rows(aten_groups.histogram, "histc.default"),
     **rows(aten_groups.grouped_product, "_grouped_mm.default"),
     "transformers.grouped_mm_fallback.default": aten_groups.grouped_product,
-    **rows(refused(aten_indexing.MASK), "masked_select.default", "masked_scatter.default", "nonzero.default"),
+    **rows(refused(aten_indexing.MASK), "masked_select.default", "nonzero.default"),
+    **rows(aten_masked.masked_scatter, "masked_scatter.default"),
 }
 
 REARRANGING: dict[str, AtenRule] = {

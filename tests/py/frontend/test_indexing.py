@@ -222,13 +222,13 @@ def test_an_index_is_checked_once() -> None:
 
 REFUSED: dict[str, Function] = {
     "known outside": lambda x, b: x[torch.tensor([5])],
-    "mask with tensor": lambda x, b: x.index_put((b["mask"],), x[0, :1].expand(40)),
+    "two masks": lambda x, b: x.index_put((b["mask"][:, 0], b["mask"][0]), x[0, :2]),
     "sparse": lambda x, b: F.embedding(b["row"], x, sparse=True),
 }
 
 REASONS = {
     "known outside": "an index of 5, which is out of bounds",
-    "mask with tensor": "a boolean mask as an index",
+    "two masks": "a boolean mask as an index",
     "sparse": "an embedding with sparse=True",
 }
 

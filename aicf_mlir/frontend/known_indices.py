@@ -1,6 +1,7 @@
 """Functions of torch whose result has a shape that depends on one operand alone, a mask or counts, of known values.
 
-They are called with whole numbers instead: the elements under a mask are the ones at its indices.
+They are called with whole numbers instead: the elements under a mask are the ones at its indices. A `bincount` of unknown
+values has the `minlength` bins that it is given, and a step that meets further ones is skipped.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ Tensor = torch.Tensor
 NAMES: Mapping[Any, Sequence[str]] = {
     **dict.fromkeys((Tensor.__getitem__, Tensor.__setitem__), ("input", "index", "value")),
     **dict.fromkeys((torch.masked_select, Tensor.masked_select), ("input", "mask")),
+    **dict.fromkeys((torch.bincount, Tensor.bincount), ("input", "weights", "minlength")),
     **dict.fromkeys((torch.repeat_interleave, Tensor.repeat_interleave), ("input", "repeats", "dim")),
 }
 """The functions, each with the names of its positional arguments."""
@@ -43,6 +45,8 @@ def with_known_index(
         if len(found) == len(parts) and all(a is b for a, b in zip(found, parts, strict=True)):
             return None
         return lambda: function(x, tuple(found), *args[2:])
+    if (bins := given.get("minlength", 0)) and _is_counted(x, weights := given.get("weights")):
+        return None if known.has_all((x,)) else lambda: _counted(x, weights, bins)
     if "mask" in given and not known.has_all((x,)) and known.has_all((given["mask"],)):
         return lambda: _under_mask(x, given["mask"])
     counts, dim = given.get("repeats"), given.get("dim")
@@ -57,6 +61,20 @@ def with_known_index(
 def _under_mask(x: Tensor, mask: Tensor) -> Tensor:
     shape: torch.Size = vars(torch)["broadcast_shapes"](x.shape, mask.shape)
     return x.expand(shape)[mask.expand(shape)]
+
+
+def _is_counted(x: Tensor, weights: Tensor | None) -> bool:
+    """True unless torch raises an error for them, here or in the backward."""
+    of_each = weights is None or (weights.shape == x.shape and not weights.requires_grad)
+    return x.dim() == 1 and not x.is_floating_point() and x.dtype is not torch.bool and of_each
+
+
+def _counted(x: Tensor, weights: Tensor | None, bins: int) -> Tensor:
+    if weights is None:
+        weights = torch.ones_like(x, dtype=torch.int64)
+    elif weights.dtype is not torch.float32:
+        weights = weights.to(torch.float64)
+    return weights.new_zeros(bins).index_add(0, x.long(), weights)
 
 
 def _numbers(known: KnownValues, part: Any) -> Sequence[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from aicf_mlir import TraceError, compile_eval_step, compile_train_step, trace
+from aicf_mlir import OutOfRangeError, TraceError, compile_eval_step, compile_train_step, trace
 
 
 @pytest.mark.parametrize("bins, low, high", [(5, 0, 6), (7, -1.0, 0.3), (1, -0.5, 0.5), (8, 0, 7)])
@@ -44,6 +45,49 @@ def test_a_histogram_of_integers_is_torchs() -> None:
     for batch in (x, x.flip(1), x // 2):
         step.eval_step({"x": batch, "w": torch.ones(3, 2, device="cuda")})
         torch.testing.assert_close(step.outputs["counts"], torch.histc(batch, 8, 0, 7), rtol=0, atol=0)
+
+
+COUNTED: dict[str, Callable[[dict[str, torch.Tensor]], torch.Tensor]] = {
+    "plain": lambda b: torch.bincount(b["i"], minlength=5),
+    "method": lambda b: b["i"].bincount(None, 9),
+    "narrow": lambda b: b["i"].int().bincount(minlength=5),
+    "weighted": lambda b: torch.bincount(b["i"], b["x"][:, 0], minlength=5),
+    "weighted in bf16": lambda b: torch.bincount(b["i"], b["x"][:, 0].bfloat16(), minlength=5),
+    "weighted by whole numbers": lambda b: torch.bincount(b["i"], b["i"] * 2, 5),
+    "of a rank": lambda b: b["x"].topk(2).indices.flatten().bincount(minlength=4) / len(b["x"]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counts_are_torchs(name: str) -> None:
+    torch.manual_seed(0)
+    batches = [{"x": torch.randn(7, 4), "i": torch.randint(0, 5, (7,))} for _ in range(3)]
+
+    def loss(model: Any, batch: Any) -> Any:
+        return model(batch["x"]).sum(), {"counts": COUNTED[name](batch)}
+
+    step = compile_eval_step(nn.Linear(4, 2), loss_fn=loss, example=batches[0], device="cpu")
+    for batch in batches:
+        step.eval_step(batch)
+        torch.testing.assert_close(step.outputs["counts"], COUNTED[name](batch), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("value", [5, -1])
+def test_a_count_outside_of_the_bins_is_skipped(value: int) -> None:
+    batch = {"x": torch.randn(3, 4), "i": torch.tensor([0, value, 1])}
+
+    def loss(model: Any, batch: Any) -> Any:
+        return (model(batch["x"]).sum(1) * COUNTED["plain"](batch)[:3]).sum()
+
+    step = compile_eval_step(nn.Linear(4, 2), loss_fn=loss, example=batch, device="cpu")
+    with pytest.raises(OutOfRangeError, match=f"expected an index in 0..4, got {value}"):
+        step.eval_step(batch)
+
+
+def test_counts_without_a_number_of_bins_are_refused() -> None:
+    batch = {"x": torch.randn(3, 4), "i": torch.tensor([0, 2, 1])}
+    with pytest.raises(TraceError, match="shape depends on values"):
+        trace(nn.Linear(4, 2), lambda m, b: m(b["x"]).sum() * b["i"].bincount().max(), batch)
 
 
 class Experts(nn.Module):

@@ -31,6 +31,7 @@ import numpy as np
 import torch
 
 from aicf_mlir import _C
+from aicf_mlir.frontend.imports import is_imported, not_recorded
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Replaced
 from aicf_mlir.frontend.source import OURS, is_users_file
 from aicf_mlir.frontend.special import TRACED
@@ -119,6 +120,8 @@ class VisitedPlace:
         """True if the place holds something else now."""
         if _is_tracers(self.first):
             return False  # the tracer puts these back itself
+        if self.first is ABSENT and is_imported(self.owner, self.key, self.after):
+            return False
         return not same(self.first, self.after, (tuple, list, weakref.ref))
 
     @property
@@ -198,7 +201,8 @@ class TracedPlaces:
         """Record the user's code, in the thread that runs it. The places are known after `take`."""
         _C.places.begin(OWN, LIBRARY, torch.Tensor, OPAQUE, ARRAYS)
         try:
-            yield
+            with not_recorded():
+                yield
         finally:
             _C.places.end()
 

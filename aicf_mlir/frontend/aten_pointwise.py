@@ -45,7 +45,7 @@ def pointwise(name: str, *arguments: str, **parameters: str | float) -> AtenRule
             if isinstance(value, SSAValue):
                 raise Refused(f"{name} with a {parameter} that may change from step to step")
             if value is not None:
-                given[parameter] = value if isinstance(value, str) else float(value)
+                given[parameter] = value if isinstance(value, str) else exactly(call, value)
         return applied(call, name, [call[each] for each in names], **given)
 
     return row
@@ -147,8 +147,28 @@ def bounded(call: Call) -> SSAValue:
     given = {name: call.arguments.get(name) for name in ("min", "max")}
     if any(isinstance(each, SSAValue) for each in given.values()):
         return clamped(call)
-    bounds: dict[str, Any] = {name: float(value) for name, value in given.items() if value is not None}
-    return applied(call, "clamp", [call["self"]], **bounds)
+    bounds = {name: value for name, value in given.items() if value is not None}
+    if not (dtype := call.expected.dtype).is_floating_point and dtype is not torch.bool:
+        ends = torch.iinfo(dtype)
+        bounds = {
+            name: value
+            for name, value in bounds.items()
+            if (value > ends.min if name == "min" else value < ends.max)
+        }
+        if not bounds:
+            return call.value("self")
+    return applied(
+        call, "clamp", [call["self"]], **{name: exactly(call, value) for name, value in bounds.items()}
+    )
+
+
+def exactly(call: Call, value: float) -> float:
+    """Return a number as a float. Raises Forbidden for one that no float holds, in arithmetic on whole numbers."""
+    if not call.expected.dtype.is_floating_point and isinstance(value, int) and int(float(value)) != value:
+        raise Forbidden(
+            f"the number {value} in arithmetic on {call.named(call.expected.dtype)}: more than 2^53"
+        )
+    return float(value)
 
 
 def clamped(call: Call) -> SSAValue:

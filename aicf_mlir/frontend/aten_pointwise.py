@@ -86,6 +86,32 @@ def applied(call: Call, name: str, operands: list[Any], widely: bool = False, **
     return made if row.result else call.emit.cast(made, dtype)
 
 
+def shifted(left: bool) -> AtenRule:
+    """The rule for a shift of whole numbers by a number of bits: a product with a power of two, or a floored quotient.
+
+    As in torch, by all bits or more, or by a negative number, it gives 0; to the right -1 for a negative number.
+    """
+
+    def row(call: Call) -> SSAValue:
+        bits = {torch.int32: 32, torch.int64: 64}.get(call.expected.dtype)
+        if bits is None or isinstance(call["other"], SSAValue):
+            raise Refused("a shift of int32 or int64 by a known number of bits, and no other")
+        by, x = int(call["other"]), call.of(call["self"], call.expected.dtype)
+        if left and not 0 <= by < bits:
+            return call.emit.constant(0, call.expected.dtype, call.shape)
+        left_over = by if 0 <= by < bits else bits - 1
+        while left_over:
+            part = min(
+                left_over, 30
+            )  # a constant holds whole numbers up to 2^53, and one of int32 up to 2^31 - 1
+            power = call.emit.constant(2**part, call.expected.dtype)
+            x = call.emit.insert(CLASSES["mul" if left else "floor_divide"](x, power))
+            left_over -= part
+        return x
+
+    return row
+
+
 def scaled(name: str, swap: bool = False) -> AtenRule:
     """`self op alpha * other`, or with `swap` `other op alpha * self`; each a tensor or a number."""
 

@@ -134,6 +134,8 @@ POINTWISE: dict[str, AtenRule] = {
     **rows(pointwise("bitwise_and"), *of_two("bitwise_and", "__and__")),
     **rows(pointwise("bitwise_or"), *of_two("bitwise_or", "__or__")),
     **rows(pointwise("bitwise_xor"), *of_two("bitwise_xor", "__xor__")),
+    **rows(aten_pointwise.shifted(left=True), "__lshift__.Scalar", "bitwise_left_shift.Tensor_Scalar"),
+    **rows(aten_pointwise.shifted(left=False), "__rshift__.Scalar", "bitwise_right_shift.Tensor_Scalar"),
     **rows(pointwise("hardtanh", min_val=0.0, max_val=6.0), "relu6.default"),
     **rows(pointwise("elu", **SELU), "selu.default"),
     **rows(aten_random.random_relu, "rrelu.default"),

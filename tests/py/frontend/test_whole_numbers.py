@@ -1,4 +1,4 @@
-"""Arithmetic of whole numbers: bounds that a float does not hold."""
+"""Arithmetic of whole numbers: shifts, and bounds that a float does not hold."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aicf_mlir import TraceError, compile_eval_step
 
 NUMBERS = [1, -3, 7, 0, -1, 2**31 - 1, -(2**31), 12345]
 WIDE = [*NUMBERS, 2**62, -(2**63), 2**63 - 1, 2**53 + 1]
+BITS = (-1, 0, 1, 5, 30, 31, 32, 62, 63, 64, 70)
 LIMITS = {torch.int64: torch.iinfo(torch.int64), torch.int32: torch.iinfo(torch.int32)}
 
 Function = Callable[[Tensor], Tensor]
@@ -32,6 +33,24 @@ def results(functions: dict[str, Function], whole: Tensor) -> dict[str, Tensor]:
 def assert_torchs(functions: dict[str, Function], whole: Tensor) -> None:
     for name, found in results(functions, whole).items():
         torch.testing.assert_close(found, functions[name](whole), rtol=0, atol=0, msg=name)
+
+
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_shifts_are_torchs(dtype: torch.dtype) -> None:
+    functions: dict[str, Function] = {}
+    for number, bits in enumerate(BITS):
+        functions |= {
+            f"left{number}": lambda i, bits=bits: i << bits,
+            f"right{number}": lambda i, bits=bits: i >> bits,
+            f"function_left{number}": lambda i, bits=bits: torch.bitwise_left_shift(i, bits),
+            f"function_right{number}": lambda i, bits=bits: torch.bitwise_right_shift(i, bits),
+        }
+    assert_torchs(functions, torch.tensor(WIDE if dtype is torch.int64 else NUMBERS, dtype=dtype))
+
+
+def test_a_shift_by_a_tensor_is_refused() -> None:
+    with pytest.raises(TraceError, match=r"__lshift__\.Tensor.* is not supported"):
+        results({"y": lambda i: i << i}, torch.tensor([1, 2]))
 
 
 @pytest.mark.parametrize("dtype", LIMITS)

@@ -30,10 +30,10 @@ def edges_from(node: Any, result: int = 0) -> Iterator[tuple[Any, int]]:
 
 
 def leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The leaves that torch would accumulate a gradient in."""
+    """The leaves that torch would accumulate a gradient in: none that has been frozen since the graph was recorded."""
     nodes = dict.fromkeys(node for node, _ in edges_behind(tensor))
     leaves = (getattr(node, "variable", None) for node in nodes)
-    return [leaf for leaf in leaves if leaf is not None]
+    return [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
 
 
 def has_none(tensor: torch.Tensor) -> bool:

@@ -229,7 +229,7 @@ def _program(
             restated(),
             levels_restored(),
             typed_by_autocast(),
-            grad_modes.noted(),
+            grad_modes.noted(step.recorder.frozen_now),
             step.restored(),
             _attributes_restored(step),
             step.held.once(),

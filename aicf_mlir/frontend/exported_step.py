@@ -186,6 +186,12 @@ class ExportedStep:
             or (placeholder.is_captured and memory_of(placeholder.tensor) in memories)
         }
 
+    @property
+    def parameters(self) -> dict[int, str]:
+        """The placeholders of tensors that require a gradient, by the ids of these tensors."""
+        placeholders = self.placeholders
+        return {id(placeholders[name].tensor): name for name in self.requiring_gradient}
+
     def location(self, node: Node) -> SourceLocation | None:
         """Return the user's line and layer of `node`; torch.export loses the line inside `no_grad`, where the recorder
         has it.

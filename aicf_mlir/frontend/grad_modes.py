@@ -1,5 +1,5 @@
-"""The grad mode in which each op of a step was called: it is noted while tracing, since an export does not keep all of
-it.
+"""The grad mode in which each op of a step was called, and the parameters that were frozen there: they are noted while
+tracing, since an export does not keep all of it.
 
 An export has a block for `no_grad` and `enable_grad`, except inside of `torch.autocast`. `inference_mode` is `no_grad` while a
 step is traced. Once each node has its grad mode, the blocks become plain nodes.
@@ -7,8 +7,10 @@ step is traced. Once each node has its grad mode, the blocks become plain nodes.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from operator import getitem
 from threading import get_ident
 from typing import Any, cast
@@ -27,21 +29,31 @@ MODE = "aicf_records_gradients"
 """The annotation of a node that is True if torch records gradients there."""
 
 
+FROZEN = "aicf_frozen"
+"""The annotation of a node that has the ids of the user's parameters that require no gradient there."""
+
+_frozen_now: ContextVar[Collection[int]] = ContextVar("frozen_now", default=())
+"""The ids of the parameters that require no gradient now."""
+
+
 class _Annotations(dict[str, Any]):
     """Annotations that torch copies to each node it makes, and restores from a copy after adding its own."""
 
     def __copy__(self) -> _Annotations:
         enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        return _Annotations({**self, MODE: enabled})
+        return _Annotations({**self, MODE: enabled, FROZEN: frozenset(_frozen_now.get())})
 
 
 @contextmanager
-def noted() -> Generator[None]:
-    """Trace a step inside: each of its nodes gets the grad mode in which it was called."""
-    meta = traceback.current_meta
-    with traceback.preserve_node_meta(), traceback.annotate({}):
-        meta["custom"] = _Annotations(meta["custom"])
-        yield
+def noted(frozen: Collection[int]) -> Generator[None]:
+    """Trace a step inside: each of its nodes gets the grad mode in which it was called, and what is in `frozen` then."""
+    meta, outside = traceback.current_meta, _frozen_now.set(frozen)
+    try:
+        with traceback.preserve_node_meta(), traceback.annotate({}):
+            meta["custom"] = _Annotations(meta["custom"])
+            yield
+    finally:
+        _frozen_now.reset(outside)
 
 
 class _NoGradient:
@@ -75,6 +87,26 @@ def without_inference() -> Generator[None]:
 def records_gradients(node: Node) -> bool:
     """True if torch records gradients where `node` was called."""
     return bool(cast(dict[str, Any], node.meta.get("custom") or {}).get(MODE, True))
+
+
+@dataclass
+class Freezes:
+    """Parameters that are frozen and unfrozen while a graph runs again, as they were when it was traced."""
+
+    leaves: Mapping[int, torch.Tensor]
+    """The tensors that require a gradient at the beginning, by the ids of the user's parameters."""
+    _frozen: frozenset[int] = frozenset()
+
+    def reach(self, node: Node) -> None:
+        """Freeze what was frozen where `node` was called, and nothing else."""
+        annotations = cast(dict[str, Any], node.meta.get("custom") or {})
+        self.set(annotations.get(FROZEN, self._frozen))
+
+    def set(self, frozen: frozenset[int]) -> None:
+        """Freeze these, and nothing else."""
+        for own in self.leaves.keys() & (frozen ^ self._frozen):
+            self.leaves[own].requires_grad_(own not in frozen)
+        self._frozen = frozen
 
 
 def inline_grad_modes(module: GraphModule) -> None:

@@ -40,7 +40,8 @@ from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.cut import CUT
 from aicf_mlir.frontend.effects import EFFECT, Writes, written_operands
 from aicf_mlir.frontend.exported_step import ExportedStep
-from aicf_mlir.frontend.grad_modes import inline_grad_modes, records_gradients
+from aicf_mlir.frontend.grad_modes import Freezes, inline_grad_modes, records_gradients
+from aicf_mlir.frontend.graph_walk import following
 from aicf_mlir.frontend.markers import GRADIENT, GRADIENT_ROWS
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.recorder import beside_the_graph, memory_of, tensors
@@ -95,7 +96,10 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
             for node, value in zip(placeholders, given, strict=True)
         ]
         run.parameters = {memory_of(value) for value in values if is_differentiable(value)}
+        named = {node.name: value for node, value in zip(placeholders, values, strict=True)}
+        run.freezes = Freezes({own: named[name] for own, name in exported.parameters.items()})
         returned = cast(Sequence[Node], run.graph(module, values))
+        run.freezes.set(frozenset())
         if run.takes and not exported.recorder.writes_parameters:
             run.expect_kept(returned[0])
     run.backwards.expect_same(None if run.asks else run.values[returned[0]], run.writes)
@@ -157,6 +161,7 @@ class _Run:
     updated: set[object] = field(default_factory=set[object])
     """The memory of new values of parameters."""
     backwards: Backwards = field(default_factory=Backwards)
+    freezes: Freezes = field(default_factory=lambda: Freezes({}))
     parameters: set[object] = field(default_factory=set[object])
     """The memory of leaves: inputs that have a gradient, and tensors that a loop body has made leaves."""
 
@@ -174,6 +179,7 @@ class _Run:
             elif node.target is aten.detach_.default:  # of a constant, whose views it would cut
                 self._erase(node)
             else:
+                self.freezes.reach(node)
                 with torch.set_grad_enabled(records_gradients(node)):
                     self.define(node, self._call(node))
                 self._expect_same(node)
@@ -389,11 +395,3 @@ class _Run:
         operand = cast(Node, node.args[0])
         node.replace_all_uses_with(operand)
         node.graph.erase_node(node)
-
-
-def following(node: Node) -> Node:
-    """Return the node before which a new value is inserted: the next one, or the first after all placeholders."""
-    after = node.next
-    while node.op == "placeholder" and after.op == "placeholder":
-        after = after.next
-    return after

@@ -16,3 +16,11 @@ def needed_by(nodes: Iterable[Node]) -> set[Node]:
             needed.add(node)
             pending += node.all_input_nodes
     return needed
+
+
+def following(node: Node) -> Node:
+    """Return the node before which a new value is inserted: the next one, or the first after all placeholders."""
+    after = node.next
+    while node.op == "placeholder" and after.op == "placeholder":
+        after = after.next
+    return after

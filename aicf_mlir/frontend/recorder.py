@@ -104,6 +104,8 @@ class Recorder(InnerGradients, TorchFunctionMode):
         """The tensors that the step itself has made leaves, as by `requires_grad_()`, by id."""
         self.freed: set[int] = set()
         """The ids of the user's parameters that the step itself lets require a gradient."""
+        self.frozen_now: set[int] = set()
+        """The ids of the user's parameters that require no gradient at this point of the step."""
         self.known = KnownValues()
         """The values of tensors that the trace knows."""
         self.selections = Selections(self.known)

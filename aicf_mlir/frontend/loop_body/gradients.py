@@ -93,6 +93,8 @@ class GradientRecorder(Recorder):
         self._replaced = ReplacedData([*(traced for _, traced in twins), *given])
         self._may_be_left = {id(traced): self._left.get(own, False) for own, traced in twins}
         self._requires = [(traced, traced.requires_grad) for _, traced in twins]
+        self.frozen_now.clear()
+        self.frozen_now |= {id(own) for own, traced in twins if not traced.requires_grad}
         self._gradients = {}
         self._given: set[int] = set()
         """The parameters that were given a gradient."""
@@ -213,8 +215,10 @@ class GradientRecorder(Recorder):
             )
         if name.startswith("requires_grad") and of_leaf:
             result = func(*args, **named)
-            if getattr(func, "__name__", "") != "__get__" and args[0].requires_grad:
-                self.freed.update(filter(None, [self._own.get(id(args[0]))]))
+            if getattr(func, "__name__", "") != "__get__" and (own := self._own.get(id(args[0]))):
+                required = args[0].requires_grad
+                (self.frozen_now.discard if required else self.frozen_now.add)(own)
+                self.freed |= {own} if required else set()
             return result
         result = super().seen(func, args, named)
         if name == "zero_" and any(args[0] is gradient for gradient in self._gradients.values()):

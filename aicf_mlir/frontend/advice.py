@@ -22,14 +22,12 @@ class Advice:
 
 ADVICE: dict[str, Advice] = {
     "aten.addbmm": Advice("M + (a @ b).sum(0)"),
-    "aten.bucketize": Advice("(x[..., None] > boundaries).sum(-1)"),
     "aten.dist": Advice("torch.linalg.vector_norm(x - y)"),
     "aten.fmax": Advice("torch.where(x.isnan() | (x < y), y, x)"),
     "aten.fmin": Advice("torch.where(x.isnan() | (x > y), y, x)"),
     "aten.hypot": Advice("(x * x + y * y).sqrt()"),
     "aten.ldexp": Advice("x * 2.0**exponent"),
     "aten.pdist": Advice("torch.cdist(x, x)[torch.triu_indices(n, n, 1).unbind()]"),
-    "aten.searchsorted": Advice("(x[..., None] > boundaries).sum(-1)"),
     "aten.signbit": Advice("torch.copysign(torch.ones_like(x), x) < 0"),
 }
 """The advice by the name of the op."""

@@ -14,6 +14,7 @@ import torch
 
 from aicf_mlir.frontend.ctc import ctc_loss
 from aicf_mlir.frontend.gamma import digamma, lgamma, mvlgamma
+from aicf_mlir.frontend.sorted_places import bucketize, searchsorted
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
@@ -104,6 +105,8 @@ FUNCTIONS: Mapping[Any, Function] = {
     torch.corrcoef: corrcoef,
     torch.Tensor.corrcoef: corrcoef,
     torch.Tensor.fill_diagonal_: fill_diagonal_,
+    torch.searchsorted: searchsorted,
+    torch.bucketize: bucketize,
     **dict.fromkeys((torch.lgamma, torch.Tensor.lgamma, SPECIAL.gammaln), lgamma),
     **dict.fromkeys((torch.digamma, torch.Tensor.digamma, SPECIAL.digamma, SPECIAL.psi), digamma),
     **dict.fromkeys((torch.mvlgamma, torch.Tensor.mvlgamma, SPECIAL.multigammaln), mvlgamma),

@@ -17,7 +17,6 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-BOUNDARIES = torch.tensor([-1.0, -0.25, 0.5])
 OTHER, EXPONENTS = drawn(*MATRIX), torch.tensor([1.0, 2.0, -1.0, 0.0, 3.0, -2.0])
 LEFT, RIGHT = drawn(5, 4, 3), drawn(5, 3, 6)
 
@@ -28,11 +27,6 @@ CASES: dict[str, tuple[tuple[int, ...], Function, Function]] = {
         MATRIX,
         lambda x: torch.addbmm(x, LEFT, RIGHT),
         lambda x: x + (LEFT @ RIGHT).sum(0),
-    ),
-    "aten.bucketize": (
-        MATRIX,
-        lambda x: x * torch.bucketize(x, BOUNDARIES),
-        lambda x: x * (x[..., None] > BOUNDARIES).sum(-1),
     ),
     "aten.dist": (MATRIX, lambda x: torch.dist(x, OTHER), lambda x: torch.linalg.vector_norm(x - OTHER)),
     "aten.fmax": (
@@ -51,11 +45,6 @@ CASES: dict[str, tuple[tuple[int, ...], Function, Function]] = {
         MATRIX,
         F.pdist,
         lambda x: torch.cdist(x, x)[torch.triu_indices(4, 4, 1).unbind()],
-    ),
-    "aten.searchsorted": (
-        MATRIX,
-        lambda x: x * torch.searchsorted(BOUNDARIES, x),
-        lambda x: x * (x[..., None] > BOUNDARIES).sum(-1),
     ),
     "aten.signbit": (
         MATRIX,

@@ -101,9 +101,7 @@ def shifted(left: bool) -> AtenRule:
             return call.emit.constant(0, call.expected.dtype, call.shape)
         left_over = by if 0 <= by < bits else bits - 1
         while left_over:
-            part = min(
-                left_over, 30
-            )  # a constant holds whole numbers up to 2^53, and one of int32 up to 2^31 - 1
+            part = min(left_over, 30)  # the power is one of int32
             power = call.emit.constant(2**part, call.expected.dtype)
             x = call.emit.insert(CLASSES["mul" if left else "floor_divide"](x, power))
             left_over -= part

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_models_train_as_in_torch(tmp_path: Path, some: Some) -> None:
 
 def test_a_tuned_model_obeys_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The step is made twice: to be measured, and with what was measured."""
-    options = argparse.Namespace(device="cpu", tiny=True, tune=True, limit=120)
+    options = argparse.Namespace(device="cpu", tiny=True, tune=True, schedules=False, limit=120)
     made, locks = models_gpu.our_step, list[str]()
 
     def noted(row: Any, options: Any, lock: Path | None = None) -> Any:
@@ -129,8 +130,11 @@ def test_a_cliff_is_what_grows_faster_than_its_floor() -> None:
 
 
 def test_every_op_has_twelve_sizes() -> None:
-    for op in sweep_gpu.ops():
-        assert len(op.sizes) >= (11 if op.name == "batch_norm" else 12), op.name
+    sizes = Counter[str]()
+    for op in sweep_gpu.ops():  # a convolution of a network has a name of its own
+        sizes[op.name.partition("convolution ")[0] or "convolution"] += len(op.sizes)
+    for name, count in sizes.items():
+        assert count >= (11 if name == "batch_norm" else 12), name
 
 
 def test_rows_of_single_kernels_are_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,10 +111,11 @@ def draft(kernel: Kernel) -> RowSchedule:
     rows = collapse(kernel, [dim for dim in range(len(kernel.domain)) if dim not in reduced])
     columns = columns_of(kernel)
     axes = [*rows, *columns]
-    if all(is_table(type_) for type_ in kernel.body.args):
+    wide = 1
+    if columns and all(map(is_table, kernel.body.args)):
         wide = LOOKED_UP
-    else:
-        wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if columns else 1
+    elif columns:
+        wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes))
     while columns and columns[-1].size % wide:
         wide //= 2
     return RowSchedule(tuple(rows), tuple(columns), wide, 1, 1)

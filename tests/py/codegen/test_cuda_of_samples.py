@@ -7,16 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from cuda_on_host import HostKernels
 from generated_cases import GeneratedCase, difference, span, view
 from programs import run_pipeline, step_function
 from samples import indexing, windows
+from torch.nn.grad import conv2d_weight
 
+from aicf_mlir.codegen.schedule import scheduled
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp, Selection
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import widen
 from aicf_mlir.kernels.kernel import Kernel
+from aicf_mlir.text.parsing import parse_module
 
 
 def cases(element: str) -> Iterator[GeneratedCase]:
@@ -42,6 +46,53 @@ def cases(element: str) -> Iterator[GeneratedCase]:
         ]
         name = f"{sample.op_type().name} {sample.name}"
         yield GeneratedCase(name, made, tuple(blocks), tuple(results))
+
+
+PRODUCT = """
+func.func @f(%x: tensor<1x{own}x{side}x{side}xf32>, %dy: tensor<1x{filters}x{side}x{side}xf32>)
+    -> tensor<{filters}x{own}x3x3xf32> {{
+  %0 = nn.window_product %x, %dy {{own = {own}, kernel = array<i64: 3, 3>, stride = array<i64: 1, 1>,
+    dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, spread = array<i64: 1, 1>, size = array<i64: {side}, {side}>}}
+    : (tensor<1x{own}x{side}x{side}xf32>, tensor<1x{filters}x{side}x{side}xf32>) -> tensor<{filters}x{own}x3x3xf32>
+  func.return %0 : tensor<{filters}x{own}x3x3xf32>
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("filters", "own", "side", "schedule"),
+    [
+        (3, 3, 364, "rows width=4 lanes=512 parts=6"),
+        (3, 3, 363, "rows width=1 lanes=512 parts=6"),
+        (7, 7, 190, "rows width=2 lanes=1024 chunks=18"),
+        (6, 6, 191, "rows width=1 lanes=1024 ahead=4"),
+        (2, 2, 5, "rows width=1 lanes=32 chunks=1 block=64"),
+    ],
+)
+def test_long_rows_of_what_is_looked_up(
+    filters: int, own: int, side: int, schedule: str, tmp_path: Path
+) -> None:
+    """A gradient of weights: neighbours share indices, long rows are walked, and blocks share very long ones."""
+    lowered = run_pipeline(
+        parse_module(PRODUCT.format(filters=filters, own=own, side=side)), "decompose,lower"
+    )
+    (launch,) = (op for op in lowered.walk() if isinstance(op, GeneratedOp))
+    made: Kernel | None = Selection(lowered, "sm_90").generated(launch.use)
+    assert made is not None
+    chosen = scheduled(made)
+    assert chosen.schedule == schedule
+    draw = np.random.default_rng(side)
+    images = {
+        "%x": draw.standard_normal((1, own, side, side)),
+        "%dy": draw.standard_normal((1, filters, side, side)),
+    }
+    x, dy = (torch.from_numpy(image) for image in images.values())
+    right = conv2d_weight(x, (filters, own, 3, 3), dy, padding=1).numpy()
+    names = [f"%{operand.name_hint}" for operand in launch.operands]
+    blocks = tuple(images[name].astype(np.float32).reshape(-1) for name in names)
+    (block,) = HostKernels([chosen], tmp_path).run(GeneratedCase("", chosen, blocks, (right,)))
+    found = view(block, chosen.results[0]).reshape(right.shape)
+    np.testing.assert_allclose(found, right, rtol=1e-3, atol=2e-6 * side**1.5)
 
 
 @pytest.mark.parametrize("element", ["f32", "bf16"])

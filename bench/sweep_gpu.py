@@ -24,7 +24,8 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -102,7 +103,14 @@ def median(run: Callable[[int], object], device: str) -> float:
     return statistics.median(window(count) for _ in range(WINDOWS))
 
 
-persistent_weights.ROOM = 0  # so a replay leaves out nothing that follows from the operands alone
+@contextmanager
+def computed_each_time() -> Generator[None]:
+    """Compile steps whose replays leave out nothing that follows from the operands alone."""
+    room, persistent_weights.ROOM = persistent_weights.ROOM, 0
+    try:
+        yield
+    finally:
+        persistent_weights.ROOM = room
 
 
 def measure(op: Op, size: Shape, element: str, kind: str, options: argparse.Namespace, lock: Any) -> Found:
@@ -134,7 +142,8 @@ def measure(op: Op, size: Shape, element: str, kind: str, options: argparse.Name
         return with_gradients(op, size, leaves, xs[smooth:], g.double() if wide else g)
 
     try:
-        step = compile_eval_step(nn.Module(), loss_fn=loss, example=batch, device=device)
+        with computed_each_time():
+            step = compile_eval_step(nn.Module(), loss_fn=loss, example=batch, device=device)
         step.eval_step(batch)
         step.capture(batch)
     except AicfError as error:

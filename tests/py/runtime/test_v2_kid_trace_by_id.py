@@ -84,7 +84,9 @@ def test_every_launch_gets_a_kernel_id_of_its_op_and_target(target: str) -> None
     ids = kernel_ids(stages(target)["kernel"])
     variants = {variant["name"]: variant for variant in _C.kernel_variants()}
     generated = {
-        kernel: found[1] for kernel in ids if (found := re.fullmatch(r"gen_(\w+)_[0-9a-f]{12}(\[.*\])?", kernel))
+        kernel: found[1]
+        for kernel in ids
+        if (found := re.fullmatch(r"gen_(\w+)_[0-9a-f]{12}(\[.*\])?", kernel))
     }
     ops = {kernel: generated.get(kernel) or variants[kernel]["op"] for kernel in ids}
     assert [ops[kernel] for kernel in ids] == OPS[target]

@@ -33,7 +33,7 @@ ALIGNMENT = 256
 
 
 def reason(kernel: BackToBackKernel) -> str:
-    """The reason why CUDA has no code for a chain; "" if it has."""
+    """The reason why there is no code that takes tiles of rows through a chain; "" if there is."""
     plan = plan_of(kernel)
     return plan if isinstance(plan, str) else ""
 
@@ -66,7 +66,7 @@ def code(kernel: BackToBackKernel) -> Code:
 def _plan(kernel: BackToBackKernel) -> ChainSchedule:
     plan = plan_of(kernel)
     if isinstance(plan, str):
-        raise ValueError(f"CUDA has no code for this chain: {plan}")
+        raise ValueError(f"this chain has no tiles: {plan}")
     return plan
 
 

@@ -50,16 +50,23 @@ __device__ __forceinline__ uint32_t sum_to_here(uint32_t x) {
   return x;
 }
 
-// The sum of `x` of the threads in front in this block; of_warp is shared, a number for each warp.
-__device__ __forceinline__ uint32_t sum_in_front(uint32_t x, uint32_t* of_warp) {
+// The sum of `x` of the threads in front in this block; of_warp is shared, a number for each warp. It must
+// stay as it is up to the next barrier.
+__device__ __forceinline__ uint32_t sum_in_front_before_barrier(uint32_t x, uint32_t* of_warp) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const uint32_t sum = sum_to_here(x);
   if (lane == kWarp - 1) of_warp[warp] = sum;
   __syncthreads();
   uint32_t before = 0;
   for (int w = 0; w < warp; ++w) before += of_warp[w];
-  __syncthreads();
   return before + sum - x;
+}
+
+// The same; ends with a barrier.
+__device__ __forceinline__ uint32_t sum_in_front(uint32_t x, uint32_t* of_warp) {
+  const uint32_t sum = sum_in_front_before_barrier(x, of_warp);
+  __syncthreads();
+  return sum;
 }
 
 // counts[warp][digit] of a block become the places of the first element of each warp with each digit, where

@@ -10,7 +10,8 @@
 
 namespace aicf {
 
-// Floats by their bits; `infinity` has those of +infinity.
+// Floats by their bits; `infinity` has those of +infinity. A key has no branches: with them a GPU would wait
+// for each element before it reads the next.
 template <class Stored, class Number, Stored infinity>
 struct FloatOrder {
   using Element = Stored;
@@ -19,9 +20,8 @@ struct FloatOrder {
   AICF_HD static Key key(Element x) {
     constexpr Element kSign = static_cast<Element>(Element(1) << (kBits - 1));
     const Element magnitude = x & static_cast<Element>(kSign - 1);
-    if (magnitude > infinity) return static_cast<Element>(~Element(0));
-    if (magnitude == 0) return kSign;
-    return x & kSign ? static_cast<Element>(~x) : static_cast<Element>(x | kSign);
+    const Element ordered = x & kSign ? static_cast<Element>(~x) : static_cast<Element>(x | kSign);
+    return magnitude > infinity ? static_cast<Element>(~Element(0)) : magnitude == 0 ? kSign : ordered;
   }
 };
 

@@ -8,6 +8,9 @@ constexpr Attr<int64_t> kCount{"count", std::nullopt};
 constexpr Attr<bool> kDescending{"descending", false};
 constexpr Attr<int64_t> kFirst{"first", 0};
 
+// What argsort_select_cuda can find, unless it is a single element of a row: first + count.
+constexpr int64_t kMostSelected = 256;
+
 // For each row of x the places of `count` elements of its order from the one at `first` on; equal ones keep
 // theirs.
 struct Argsort {
@@ -35,7 +38,7 @@ inline Argsort argsort_of(const OpDesc& op) {
 
 Status argsort_cpu(const Argsort& s, const LaunchContext& ctx);
 Status argsort_warps_cuda(const Argsort& s, const LaunchContext& ctx);   // a warp for each row
-Status argsort_select_cuda(const Argsort& s, const LaunchContext& ctx);  // one element of each row, in blocks
+Status argsort_select_cuda(const Argsort& s, const LaunchContext& ctx);  // few elements of a row, in blocks
 Status argsort_blocks_cuda(const Argsort& s, const LaunchContext& ctx);  // a block for each row
 Status argsort_passes_cuda(const Argsort& s, const LaunchContext& ctx);  // launches for all rows
 

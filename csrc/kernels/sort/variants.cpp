@@ -32,16 +32,32 @@ Status supports_rows(const OpDesc& op) {
   return n <= most ? Status::ok() : decline("needs rows of ", most, " elements at most, got ", n);
 }
 
-Status supports_one(const OpDesc& op) {
+Status supports_few(const OpDesc& op) {
   AICF_TRY(supports_rows<kOfBlock>(op));
-  return argsort_of(op).count == 1 ? Status::ok() : decline("needs a count of 1, got ", argsort_of(op).count);
+  const Argsort s = argsort_of(op);
+  if (s.count == 1 || s.first + s.count <= kMostSelected) return Status::ok();
+  return decline("needs a count of 1, or first + count of ", kMostSelected, " at most, got ", s.first, " + ",
+                 s.count);
+}
+
+// A row of which more than half is in front of the last place wanted is sorted.
+Status prefers_few(const OpDesc& op) {
+  const Argsort s = argsort_of(op);
+  if (s.count == 1 || 2 * (s.first + s.count) <= s.n) return Status::ok();
+  return decline("needs rows of ", 2 * (s.first + s.count), " elements or more, got ", s.n);
+}
+
+constexpr KernelVariant preferred(KernelVariant variant, SupportFunction where) {
+  variant.preferred = where;
+  return variant;
 }
 
 constexpr KernelVariant kVariants[] = {
     skippable_cuda_row("argsort_warps_cuda", "argsort", kSmAny,
                        AICF_CUDA((prepare_with<argsort_of, argsort_warps_cuda>)), supports_rows<kOfWarp>),
-    skippable_cuda_row("argsort_select_cuda", "argsort", kSmAny,
-                       AICF_CUDA((prepare_with<argsort_of, argsort_select_cuda>)), supports_one),
+    preferred(skippable_cuda_row("argsort_select_cuda", "argsort", kSmAny,
+                                 AICF_CUDA((prepare_with<argsort_of, argsort_select_cuda>)), supports_few),
+              prefers_few),
     skippable_cuda_row("argsort_blocks_cuda", "argsort", kSmAny,
                        AICF_CUDA((prepare_with<argsort_of, argsort_blocks_cuda>)), supports_rows<kOfBlock>),
     skippable_cuda_row("argsort_passes_cuda", "argsort", kSmAny,

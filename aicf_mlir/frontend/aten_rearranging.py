@@ -122,15 +122,22 @@ def triangle(lower: bool) -> AtenRule:
     return row
 
 
-def every(call: Call, x: SSAValue, dim: int, step: int) -> SSAValue:
-    """Every `step`-th index of a dimension, the first included."""
-    shape = shape_of(x)
-    count = -(-shape[dim] // step)
-    high = [count * step - size if d == dim else 0 for d, size in enumerate(shape)]
-    if any(high):
-        x = call.emit.insert(nn.PadOp(x, [0] * len(shape), high))
+def every(call: Call, x: SSAValue, dim: int, start: int, step: int) -> SSAValue:
+    """Every `step`-th index of a dimension from `start` on, as many as the result has."""
+    shape, count = shape_of(x), call.shape[dim]
+    first = max(
+        0, min(start, shape[dim] - count * step)
+    )  # of whole groups of `step`, inside x where there are so many
+    if start - first >= step:
+        first = start
+    missing = max(0, first + count * step - shape[dim])
+    x = part(call, x, dim, first, count * step - missing)
+    if missing:
+        x = call.emit.insert(
+            nn.PadOp(x, [0] * len(shape), [missing if d == dim else 0 for d in range(len(shape))])
+        )
     x = call.emit.reshape(x, (*shape[:dim], count, step, *shape[dim + 1 :]))
-    return call.emit.reshape(part(call, x, dim + 1, 0, 1), (*shape[:dim], count, *shape[dim + 1 :]))
+    return call.emit.reshape(part(call, x, dim + 1, start - first, 1), call.shape)
 
 
 def sliced(call: Call) -> SSAValue:
@@ -141,8 +148,9 @@ def sliced(call: Call) -> SSAValue:
     start, end = (
         clamped(call.arguments.get(key), size, whole) for key, whole in (("start", 0), ("end", size))
     )
-    x = part(call, x, dim, start, max(end - start, 0))
-    return x if step == 1 or not call.shape[dim] else every(call, x, dim, step)
+    if step == 1 or not call.shape[dim]:
+        return part(call, x, dim, start, max(end - start, 0))
+    return every(call, x, dim, start, step)
 
 
 def repeat(call: Call) -> SSAValue:

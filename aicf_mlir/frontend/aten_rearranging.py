@@ -319,10 +319,16 @@ def median_index(call: Call, x: SSAValue, dim: int, ignores_nan: bool) -> SSAVal
     x = call.emit.insert(nn.DetachOp(x)) if is_float(x) else x
     if not is_float(x):
         return position_of_rank(call, x, dim, (size - 1) // 2)
-    _, places = order(call, x, dim, size, descending=False)
 
     def make(name: str, *operands: SSAValue, **parameters: float) -> SSAValue:
         return call.emit.insert(CLASSES[name](*operands, **parameters))
+
+    if not ignores_nan and not nn.is_short(size):
+        first_largest = call.emit.insert(REDUCTIONS["argmax"](x, [dim], True))
+        largest = call.emit.insert(nn.GatherOp(x, first_largest, dim))
+        middle = position_of_rank(call, x, dim, (size - 1) // 2)
+        return make("where", make("ne", largest, largest), first_largest, middle)
+    _, places = order(call, x, dim, size, descending=False)
 
     def whole(number: int) -> SSAValue:
         return call.of(number, torch.int64)

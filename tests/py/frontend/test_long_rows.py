@@ -36,6 +36,7 @@ LONG: dict[str, Function] = {
     "topk of few": lambda x, b: long(x).topk(3, largest=False)[0],
     "kthvalue": lambda x, b: long(x).kthvalue(7)[0],
     "median": lambda x, b: long(x).median(1)[0],
+    "median of nan": lambda x, b: long(x).gather(1, b["beside"].where(b["beside"] < 2.5, math.nan).median(1, True)[1]),
     "by the order of another": lambda x, b: long(x).gather(1, b["beside"].argsort(1)),
     "cumsum": lambda x, b: long(x).cumsum(1),
     "cumsum down": lambda x, b: long(x).t().cumsum(0),

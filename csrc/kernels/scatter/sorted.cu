@@ -6,6 +6,7 @@
 #include "kernels/common/numeric.cuh"
 #include "kernels/scatter/reductions.h"
 #include "kernels/scatter/sorted.h"
+#include "kernels/sort/block.cuh"
 #include "kernels/sort/radix.cuh"
 
 namespace aicf {
@@ -180,12 +181,18 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 Status sort(const SortRows& s, void* workspace, const LaunchContext& ctx) {
+  const FromIndex from{s};
+  const ToPass<uint32_t> to{reinterpret_cast<uint32_t*>(s.keys), reinterpret_cast<uint32_t*>(s.places),
+                            s.sources};
+  const int bits = bits_of_rows(s.rows);
+  if (s.sources <= 1024) return sort_in_blocks<256, 4>(from, to, 1, s.sources, bits, ctx);
+  if (s.sources <= 4096) return sort_in_blocks<512, 8>(from, to, 1, s.sources, bits, ctx);
+  static_assert(kBlockSort == 1024 * 8);
+  if (s.sources <= kBlockSort) return sort_in_blocks<1024, 8>(from, to, 1, s.sources, bits, ctx);
   WorkspaceParts parts(workspace);
-  const SortMemory<uint32_t> memory(parts, 1, s.sources);
-  return sort_by_digits(
-      FromIndex{s},
-      ToPass<uint32_t>{reinterpret_cast<uint32_t*>(s.keys), reinterpret_cast<uint32_t*>(s.places), s.sources},
-      1, s.sources, bits_of_rows(s.rows), memory, ctx);
+  const SortMemory<uint32_t> memory(parts, 1, s.sources, bits);
+  return digit_bits(bits) == kDigitBits ? sort_by_digits<kDigitBits>(from, to, memory, ctx)
+                                        : sort_by_digits<kDigitBits + 1>(from, to, memory, ctx);
 }
 
 }  // namespace

@@ -17,6 +17,13 @@ constexpr int bits_of_rows(int64_t rows) {
   return bits;
 }
 
+// Bytes of a sort of n sources by row. Few are sorted by one block, in its own memory.
+inline size_t sort_workspace(int64_t rows, int64_t n) {
+  WorkspaceParts parts(nullptr);
+  if (n > kBlockSort) SortMemory<uint32_t>(parts, 1, n, bits_of_rows(rows));
+  return parts.used;
+}
+
 struct SortedMemory {
   WorkspaceParts parts;
   void* partials;  // of each chunk two rows: what goes on from the chunk in front, what goes on behind it
@@ -30,8 +37,7 @@ struct SortedMemory {
     if (s.is_sorted()) return;
     keys = parts.take<int32_t>(s.sources);
     places = parts.take<int32_t>(s.sources);
-    sort = parts.take<char>(0);
-    SortMemory<uint32_t>(parts, 1, s.sources);
+    sort = parts.take<char>(static_cast<int64_t>(sort_workspace(s.rows, s.sources)));
   }
 };
 

@@ -179,9 +179,8 @@ SortRows sort_rows_of(const OpDesc& op) {
 }
 
 size_t sort_rows_cuda_workspace(const OpDesc& op) {
-  WorkspaceParts parts(nullptr);
-  SortMemory<uint32_t>(parts, 1, sort_rows_of(op).sources);
-  return parts.used;
+  const SortRows s = sort_rows_of(op);
+  return sort_workspace(s.rows, s.sources);
 }
 
 size_t scatter_sorted_workspace(const OpDesc& op) {

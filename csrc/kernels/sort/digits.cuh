@@ -1,4 +1,4 @@
-// How elements of a block find their places by a digit: what the sort of a tile and that of long rows share.
+// How elements of a block find their places by a digit: what the sort of a block and that of long rows share.
 // No atomics, so the same places each time.
 #pragma once
 #include "kernels/common/launch.cuh"
@@ -8,12 +8,18 @@ namespace aicf::cuda {
 
 constexpr unsigned kAll = 0xffffffffu;
 
-// The lanes of the warp that have the same digit, of 0 … kDigits. By votes: __match_any_sync takes a turn for
+template <class Key>
+__device__ __forceinline__ uint32_t digit_at(Key key, int shift, int bits) {
+  return static_cast<uint32_t>(key >> shift) & ((1u << bits) - 1);
+}
+
+// The lanes of the warp that have the same digit, of kBits bits. By votes: __match_any_sync takes a turn for
 // each value.
+template <int kBits>
 __device__ __forceinline__ unsigned lanes_alike(uint32_t digit) {
   unsigned alike = kAll;
 #pragma unroll
-  for (int bit = 0; bit <= kDigitBits; ++bit) {
+  for (int bit = 0; bit < kBits; ++bit) {
     const bool is_set = digit >> bit & 1;
     const unsigned lanes = __ballot_sync(kAll, is_set);
     alike &= is_set ? lanes : ~lanes;
@@ -22,19 +28,18 @@ __device__ __forceinline__ unsigned lanes_alike(uint32_t digit) {
 }
 
 // Of kRounds times 32 elements of a warp, in their order, how many in front of each have the same digit, and
-// how many have each in `counts`, which is of the warp and zero at first. The digit kDigits is none.
-template <int kRounds>
+// how many have each in `counts`, which is of the warp and zero at first.
+template <int kBits, int kRounds>
 __device__ __forceinline__ void count_digits(const uint32_t (&digits)[kRounds], uint32_t* counts,
                                              uint32_t (&in_front)[kRounds]) {
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
-    const uint32_t digit = digits[round];
-    const unsigned alike = lanes_alike(digit);
+    const unsigned alike = lanes_alike<kBits>(digits[round]);
     const int before = __popc(alike & ((1u << lane) - 1));
-    const uint32_t seen = digit < kDigits ? counts[digit] : 0;
+    const uint32_t seen = counts[digits[round]];
     __syncwarp();
-    if (digit < kDigits && before == 0) counts[digit] = seen + __popc(alike);
+    if (before == 0) counts[digits[round]] = seen + __popc(alike);
     __syncwarp();
     in_front[round] = seen + before;
   }
@@ -69,25 +74,20 @@ __device__ __forceinline__ uint32_t sum_in_front(uint32_t x, uint32_t* of_warp) 
   return sum;
 }
 
-// counts[warp][digit] of a block become the places of the first element of each warp with each digit, where
-// all digits in front come first: places in the block. The number of a digit is that of its thread; returns
-// the place of its first element. Begins behind a barrier, ends with one.
-template <int kThreads>
-__device__ __forceinline__ uint32_t place_digits(uint32_t (*counts)[kDigits], uint32_t* of_warp) {
+// counts[warp][digit] of a block become those of the warps in front. The number of a digit is that of its
+// thread; returns how many elements of the block have it.
+template <int kWarps, int kCount>
+__device__ __forceinline__ uint32_t sum_of_warps(uint32_t (*counts)[kCount]) {
   uint32_t sum = 0;
-  if (threadIdx.x < kDigits)
-    for (int w = 0; w < kThreads / kWarp; ++w) sum += counts[w][threadIdx.x];
-  const uint32_t first = sum_in_front(sum, of_warp);
-  if (threadIdx.x < kDigits) {
-    uint32_t before = first;
-    for (int w = 0; w < kThreads / kWarp; ++w) {
+  if (threadIdx.x < kCount) {
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
       const uint32_t count = counts[w][threadIdx.x];
-      counts[w][threadIdx.x] = before;
-      before += count;
+      counts[w][threadIdx.x] = sum;
+      sum += count;
     }
   }
-  __syncthreads();
-  return first;
+  return sum;
 }
 
 }  // namespace aicf::cuda

@@ -1,16 +1,30 @@
 // How much memory a radix sort needs on CUDA, and where its parts lie: host code, in every build, since plans
 // for a GPU are made without one.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 namespace aicf {
 
 constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits;
-constexpr int64_t kSortTile = 4096;  // keys of a block
+constexpr int64_t kSortTile = 4096;   // keys of a block, of which many sort a row
+constexpr int64_t kBlockSort = 8192;  // most keys of a row that one block sorts
 
 constexpr int64_t sort_tiles(int64_t n) { return (n + kSortTile - 1) / kSortTile; }
-constexpr int sort_passes(int bits) { return (bits + kDigitBits - 1) / kDigitBits; }
+
+// Digits of 9 bits where those are fewer: 17 bits are two of 9 or three of 8.
+constexpr int digit_bits(int bits) {
+  constexpr int kWider = kDigitBits + 1;
+  return (bits + kWider - 1) / kWider < (bits + kDigitBits - 1) / kDigitBits ? kWider : kDigitBits;
+}
+
+// Parts of a row whose digits are counted side by side: enough for a chip, of 2048 keys or more.
+constexpr int64_t sort_parts(int64_t rows, int64_t n) {
+  constexpr int64_t kFewestKeys = 2048, kBlocks = 128;
+  const int64_t of_row = (kBlocks + rows - 1) / std::max<int64_t>(rows, 1);
+  return std::max<int64_t>(std::min((n + kFewestKeys - 1) / kFewestKeys, of_row), 1);
+}
 
 // Hands out parts of a workspace.
 struct WorkspaceParts {
@@ -26,18 +40,33 @@ struct WorkspaceParts {
   }
 };
 
-// Of `rows` sorts of n keys each, side by side.
+// Of `rows` sorts of n keys each by their lowest `bits`, side by side.
 template <class Key>
 struct SortMemory {
-  Key* keys[2];  // a pass reads one of two and writes the other
+  int64_t rows, n, tiles, parts;
+  int bits_per_pass, passes;
+  Key* keys[2];  // a pass reads one of two and writes the other; the last pass writes neither
   uint32_t* values[2];
-  uint32_t *counts, *totals;  // counts[row][digit][tile], totals[row][digit]
+  uint32_t* counts;     // counts[pass][row][part][digit]
+  uint32_t* states[2];  // states[row][tile][digit]; a pass uses one of two and resets the other
+  uint32_t* tickets;    // of each pass: how many of its blocks have begun
 
-  SortMemory(WorkspaceParts& parts, int64_t rows, int64_t n) {
-    for (Key*& each : keys) each = parts.take<Key>(rows * n);
-    for (uint32_t*& each : values) each = parts.take<uint32_t>(rows * n);
-    counts = parts.take<uint32_t>(rows * kDigits * sort_tiles(n));
-    totals = parts.take<uint32_t>(rows * kDigits);
+  SortMemory(WorkspaceParts& memory, int64_t rows, int64_t n, int bits)
+      : rows(rows),
+        n(n),
+        tiles(sort_tiles(n)),
+        parts(sort_parts(rows, n)),
+        bits_per_pass(digit_bits(bits)),
+        passes((bits + bits_per_pass - 1) / bits_per_pass) {
+    const int64_t digits = int64_t{1} << bits_per_pass;
+    for (int i = 0; i < 2; ++i) {
+      const bool is_used = i < passes - 1;
+      keys[i] = memory.take<Key>(is_used ? rows * n : 0);
+      values[i] = memory.take<uint32_t>(is_used ? rows * n : 0);
+      states[i] = memory.take<uint32_t>(i < passes ? rows * tiles * digits : 0);
+    }
+    counts = memory.take<uint32_t>(passes * rows * parts * digits);
+    tickets = memory.take<uint32_t>(passes);
   }
 };
 

@@ -72,7 +72,8 @@ size_t argsort_passes_workspace(const OpDesc& op) {
   const Argsort s = argsort_of(op);
   WorkspaceParts parts(nullptr);
   const Status status = with_order(s.dtype, [&](auto tag) {
-    SortMemory<typename decltype(tag)::type::Key>(parts, s.rows, s.n);
+    using Order = typename decltype(tag)::type;
+    SortMemory<typename Order::Key>(parts, s.rows, s.n, Order::kBits);
     return Status::ok();
   });
   return status.is_ok() ? parts.used : 0;

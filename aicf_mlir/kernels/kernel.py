@@ -32,7 +32,7 @@ from aicf_mlir.kernels.identity import kernel_id
 from aicf_mlir.kernels.product import Product
 from aicf_mlir.kernels.tensor import Tensor
 
-GENERATOR = 33
+GENERATOR = 34
 """Counts up whenever the code of a kernel may change: ids, the cache and tests/py/support/generated_texts.txt depend on it."""
 
 MAPS = ("map", "gemm_map")
@@ -315,6 +315,8 @@ class Axis:
     size: int
     strides: tuple[int, ...]
     """Elements; of each operand and then of each result. 0 for a table, and for a result without the dimension."""
+    step: int = 1
+    """How far apart its points are in the dimension."""
 
 
 def collapse(kernel: Kernel, dims: Sequence[int]) -> list[Axis]:

@@ -200,9 +200,12 @@ def put(text: Text, kernel: Kernel, place: Coordinates, number: int, count: int,
 
 def index_of(dim: int, neighbour: str, *places: Coordinates) -> str:
     """The point's place in a dimension of the domain, `neighbour` points further along the last axis of the last place."""
+    terms: list[str] = []
     for place in places:
         for axis, name in zip(place.axes, place.names, strict=True):
             if axis.dims == (dim,):
-                behind = neighbour and place is places[-1] and axis is place.axes[-1]
-                return f"static_cast<long long>({name}{f' + {neighbour}' if behind else ''})"
-    raise AssertionError(f"dimension {dim} has no axis of its own")
+                terms.append(name if axis.step == 1 else f"{name} * {axis.step}")
+                if neighbour and place is places[-1] and axis is place.axes[-1]:
+                    terms.append(neighbour)
+    assert terms, f"dimension {dim} has no axis of its own"
+    return f"static_cast<long long>({' + '.join(terms)})"

@@ -20,6 +20,8 @@ THREADS = 256
 WARP = 32
 LEAST_ROWS = 4
 """The fewest rows of a thread before rows are divided among blocks."""
+LEAST_BLOCKS = 4
+"""The fewest blocks of a multiprocessor for which the threads of a block are along the columns."""
 ROOM = 64
 """Registers of a thread for its sums, at most."""
 IN_FLIGHT = 256
@@ -98,6 +100,13 @@ def chosen(kernel: Kernel) -> ColumnSchedule:
     while across < min(WARP, plan.vectors):
         across *= 2
     plan = replace(plan, across=across)
+    while (
+        plan.across < THREADS and plan.down * LEAST_ROWS > plan.height
+    ):  # few rows: threads along the columns
+        wider = replace(plan, across=2 * plan.across)
+        if wider.tiles < LEAST_BLOCKS * chip_of(kernel.target).processors:
+            break
+        plan = wider
     parts = min(
         2 * chip_of(kernel.target).processors // max(plan.tiles, 1), plan.height // (plan.down * LEAST_ROWS)
     )
@@ -118,7 +127,7 @@ def given(kernel: Kernel, text: str) -> ColumnSchedule:
     found = ScheduleText.parse(text, {"columns": NAMES})
     widest = draft(kernel)
     expect(text, "width", found["width"], list(powers(widest.width)), " for these tensors")
-    expect(text, "across", found["across"], list(powers(WARP)))
+    expect(text, "across", found["across"], list(powers(THREADS)))
     expect(text, "parts", found["parts"], range(1, max(widest.height, 1) + 1))
     expect(text, "batch", found["batch"], list(powers(MOST_BATCH)))
     return replace(widest, **found.numbers)
@@ -131,7 +140,7 @@ def candidates(kernel: Kernel) -> Iterator[ColumnSchedule]:
     rows = max(widest.height, 1)
     shared = sorted({1, *(min(max(number, 1), rows) for number in (first.parts // 2, 2 * first.parts, 8))})
     for wide, across, parts, batch in product(
-        powers(widest.width), (8, 16, WARP), sorted({first.parts, *shared}), (1, 4)
+        powers(widest.width), (8, 16, WARP, THREADS), sorted({first.parts, *shared}), (1, 4)
     ):
         plan = replace(widest, width=wide, across=across, parts=parts, batch=batch)
         if plan != first:

@@ -144,7 +144,7 @@ def across(kernel: Kernel, axes: list[Axis], wide: int) -> list[Axis]:
     """The axes for a tensor that lies across, whose neighbours are along an axis that is not the last: as many of them as fill
     a sector come to neighbouring threads, which then take the next vector of the last axis.
     """
-    if len(axes) < 2 or kernel.body.dims or axes[-1].size % wide:
+    if len(axes) < 2 or axes[-1].size % wide:
         return axes
     *outer, last = axes
     for number in varying(kernel, axes):
@@ -160,7 +160,7 @@ def across(kernel: Kernel, axes: list[Axis], wide: int) -> list[Axis]:
 
 def parted(axis: Axis, size: int, step: int) -> Axis:
     """`size` points of an axis, `step` apart."""
-    return Axis(axis.dims, size, tuple(stride * step for stride in axis.strides))
+    return Axis(axis.dims, size, tuple(stride * step for stride in axis.strides), step)
 
 
 def code(kernel: Kernel, plan: MapSchedule) -> Code:

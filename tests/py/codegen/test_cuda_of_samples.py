@@ -10,6 +10,7 @@ import pytest
 import torch
 from cuda_on_host import HostKernels
 from generated_cases import GeneratedCase, difference, span, view
+from generated_shapes import shape_cases
 from programs import run_pipeline, step_function
 from samples import indexing, windows
 from torch.nn.grad import conv2d_weight
@@ -110,3 +111,14 @@ def test_is_what_the_interpreter_computes(element: str, tmp_path: Path) -> None:
             if why := difference(case, number, view(block, case.kernel.results[number])):
                 wrong.append(f"{case.name} result {number}: {why}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_across_and_of_few_rows(tmp_path: Path) -> None:
+    """Threads along what lies across, and all of a block along the columns."""
+    known = [case for case in shape_cases() if case.name.startswith(("across", "few rows"))]
+    assert len(known) == 11
+    host = HostKernels([case.kernel for case in known], tmp_path)
+    for case in known:
+        assert ("across=256" if "rows" in case.name else "across=1") in scheduled(case.kernel).schedule
+        for number, block in enumerate(host.run(case)):
+            assert not difference(case, number, view(block, case.kernel.results[number])), case.name

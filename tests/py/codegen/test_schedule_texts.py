@@ -200,7 +200,7 @@ def test_any_number_of_sums_has_a_schedule() -> None:
             "columns width=4 across=16 parts=1000 batch=4",
             "expected parts in 1 to 999, got 1000",
         ),
-        (total("sm_90"), "columns width=4 across=64 parts=1 batch=4", "expected across in"),
+        (total("sm_90"), "columns width=4 across=512 parts=1 batch=4", "expected across in"),
     ],
 )
 def test_what_a_kernel_cannot_have_is_refused(kernel: Kernel, text: str, message: str) -> None:

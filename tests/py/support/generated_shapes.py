@@ -15,6 +15,7 @@ from aicf_mlir.kernels.kernel import Kernel, Tensor
 def shape_cases(target: str = "sm_90") -> Iterator[GeneratedCase]:
     """All of them."""
     yield from _across(target)
+    yield from _few_rows(target)
     yield from _long_rows(target)
 
 
@@ -27,9 +28,25 @@ def _across(target: str) -> Iterator[GeneratedCase]:
         *batch, rows, columns = shape
         strides = (*(rows * columns for _ in batch), 1, rows)
         x, y, z = Tensor(first, shape, strides), Tensor(second, shape, strides), dense(first, *shape)
-        body = F.trace(["f64" if first == "f64" else "f32"] * 3, lambda a, b, c: a * b + c)
-        kernel = Kernel("map", target, body, shape, 0, (x, y, z), (dense(second, *shape),))
-        yield make(f"across {elements}, {shape}", kernel, rng)
+        row, column = len(batch), len(batch) + 1
+
+        def above(a: F.Scalar, b: F.Scalar, c: F.Scalar, row: int = row, column: int = column) -> F.Scalar:
+            return F.select(a.builder.index(column) * 2 > a.builder.index(row), a * b + c, 0)
+
+        for told, formula in (("across", lambda a, b, c: a * b + c), ("across, above a diagonal", above)):
+            body = F.trace(["f64" if first == "f64" else "f32"] * 3, formula)
+            kernel = Kernel("map", target, body, shape, 0, (x, y, z), (dense(second, *shape),))
+            yield make(f"{told} {elements}, {shape}", kernel, rng)
+
+
+def _few_rows(target: str) -> Iterator[GeneratedCase]:
+    """So many columns that all threads of a block are along them."""
+    for number, shape in enumerate([(1, 140_001), (3, 2, 140_001), (5, 1_100_000)]):
+        rng, element = np.random.default_rng((9, number)), ("f32", "f16", "bf16")[number]
+        body = F.trace(["f32"], lambda a: [F.row_max(a), F.row_sum(a * a)])
+        results = (dense(element, shape[-1]), dense("f32", shape[-1]))
+        kernel = Kernel("colwise", target, body, shape, len(shape) - 1, (dense(element, *shape),), results)
+        yield make(f"few rows {element}, {shape}", kernel, rng)
 
 
 def _long_rows(target: str) -> Iterator[GeneratedCase]:

@@ -101,6 +101,11 @@ class ReductionOp(ValueOp, GeneratedInterface, Canonicalized, abc.ABC):
     def inferred_type(self) -> AnyTensor:
         return self.type_of(self.x, self.dims.get_values(), is_true(self.keepdim))
 
+    @property
+    def is_one_itself(self) -> bool:
+        """True if the result over no dimensions is x itself."""
+        return True
+
     @abc.abstractmethod
     def formula(self, x: Scalar) -> Scalar:
         """The result from the elements of a row, by reductions."""

@@ -1,6 +1,6 @@
 """
 Canonical forms of nn ops. Every rewrite keeps each bit of the result that the op defines: not which NaN it is,
-and not in which order a product adds up.
+and not in which order a product or a sum adds up.
 
 Left alone for that reason: x + 0 (it turns -0.0 into 0.0), the sum of a broadcast (one rounding is not many),
 and a cast of a cast that rounds (two roundings are not one).
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects.nn import pointwise
 from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, ReductionOp
@@ -23,8 +24,8 @@ from aicf_mlir.dialects.nn.pointwise import GRADIENTS, PointwiseOp
 from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp, TransposeOp
 from aicf_mlir.dialects.nn.slicing import ConcatOp, SplitOp
 from aicf_mlir.ir.dtypes import element_name
-from aicf_mlir.ir.expect import broadcast_shapes
-from aicf_mlir.ir.properties import is_true
+from aicf_mlir.ir.expect import broadcast_shapes, with_shape
+from aicf_mlir.ir.properties import ints_attr, is_true
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 
 
@@ -58,8 +59,33 @@ class RemoveEmptyReduction(RewritePattern):
     """sum, mean and others that are x itself over no dimensions -> x"""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if isinstance(op, ReductionOp) and len(op.dims) == 0:
+        if isinstance(op, ReductionOp) and len(op.dims) == 0 and op.is_one_itself:
             replace(rewriter, op, op.x)
+
+
+class ReduceBeforeTranspose(RewritePattern):
+    """sum(transpose(x)) -> transpose(sum(x)) and so on, if nothing else reads what is transposed"""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if (
+            not isinstance(op, ReductionOp)
+            or not isinstance(op.x.owner, TransposeOp)
+            or not op.x.has_one_use()
+        ):
+            return
+        perm = op.x.owner.perm.get_values()
+        dims = op.dims.get_values()
+        new = op.clone(value_mapper={op.x: op.x.owner.x})
+        new.properties["dims"] = ints_attr(sorted(perm[d] for d in dims))
+        kept = [d for n, d in enumerate(perm) if is_true(op.keepdim) or n not in dims]
+        order = sorted(kept)
+        shape = shape_of(op.result)
+        lies = with_shape(op.result, [shape[kept.index(d)] for d in order])
+        turned = TransposeOp(
+            Rewriter.replace_value_with_new_type(new.result, lies), [order.index(d) for d in kept]
+        )
+        new.location = turned.location = op.location
+        rewriter.replace(op, [new, turned])
 
 
 class MergeReshapes(RewritePattern):
@@ -307,7 +333,7 @@ PATTERNS: Mapping[type[Operation], tuple[RewritePattern, ...]] = {
     TransposeOp: (RemoveIdentity(), MergeTransposes()),
     CastOp: (RemoveIdentity(), CastOfWidened(), CastOfConcat()),
     BroadcastToOp: (RemoveIdentity(), MergeBroadcasts()),
-    ReductionOp: (RemoveEmptyReduction(),),
+    ReductionOp: (RemoveEmptyReduction(), ReduceBeforeTranspose()),
     MatmulOp: (AbsorbTransposeIntoMatmul(),),
     LinearOp: (LinearOfTransposedWeight(),),
     SplitOp: (SplitOfConcat(),),

@@ -12,7 +12,6 @@ from xdsl.builder import Builder
 from xdsl.dialects.builtin import DenseArrayBase, TensorType, i64
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
-from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import ReductionOp, reduced_type
@@ -259,9 +258,9 @@ class TableReductionOp(ReductionOp, abc.ABC):
         formula: Callable[..., Scalar] = row.of_single if single and row.of_single else row.formula
         return formula(x, *dims, **self.parameters)
 
-    @classmethod
-    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        return super().get_canonicalization_patterns() if cls.row().of_one else ()
+    @property
+    def is_one_itself(self) -> bool:
+        return self.row().of_one
 
 
 class DifferentiableReductionOp(TableReductionOp, DifferentiableInterface, abc.ABC):

@@ -195,6 +195,27 @@ func.func @split_and_concat(%a: tensor<4x2xf32>, %b: tensor<4x3xf32>, %x: tensor
   func.return %0, %1, %4, %5, %turned : tensor<4x2xf32>, tensor<4x3xf32>, tensor<4x5xf32>, tensor<4x5xf32>, tensor<4x5xf32>
 }
 
+// What is turned and then reduced is reduced where it is; what is left is turned. Not if another reads what is turned.
+// CHECK-LABEL: func.func @reduced
+// CHECK:         %max = nn.amax %x {dims = array<i64: 0, 1>} : (tensor<3x4x5xf32>) -> tensor<5xf32>
+// CHECK-NEXT:    %sum = nn.sum %x {dims = array<i64: 1>, keepdim = true} : (tensor<3x4x5xf32>) -> tensor<3x1x5xf32>
+// CHECK-NEXT:    nn.transpose %sum {perm = array<i64: 2, 0, 1>} : (tensor<3x1x5xf32>) -> tensor<5x3x1xf32>
+// CHECK-NEXT:    %mean = nn.mean %x {dims = array<i64: 1>} : (tensor<3x4x5xf32>) -> tensor<3x5xf32>
+// CHECK-NEXT:    nn.transpose %mean {perm = array<i64: 1, 0>} : (tensor<3x5xf32>) -> tensor<5x3xf32>
+// CHECK-NEXT:    %twice = nn.transpose %x
+// CHECK-NEXT:    %place = nn.argmax %twice
+func.func @reduced(%x: tensor<3x4x5xf32>) -> (tensor<5xf32>, tensor<5x3x1xf32>, tensor<5x3xf32>, tensor<5x3xi64>, tensor<5x3x4xf32>) {
+  %0 = nn.transpose %x {perm = array<i64: 2, 0, 1>} : (tensor<3x4x5xf32>) -> tensor<5x3x4xf32>
+  %max = nn.amax %0 {dims = array<i64: 1, 2>} : (tensor<5x3x4xf32>) -> tensor<5xf32>
+  %1 = nn.transpose %x {perm = array<i64: 2, 0, 1>} : (tensor<3x4x5xf32>) -> tensor<5x3x4xf32>
+  %sum = nn.sum %1 {dims = array<i64: 2>, keepdim = true} : (tensor<5x3x4xf32>) -> tensor<5x3x1xf32>
+  %2 = nn.transpose %x {perm = array<i64: 2, 0, 1>} : (tensor<3x4x5xf32>) -> tensor<5x3x4xf32>
+  %mean = nn.mean %2 {dims = array<i64: 2>} : (tensor<5x3x4xf32>) -> tensor<5x3xf32>
+  %twice = nn.transpose %x {perm = array<i64: 2, 0, 1>} : (tensor<3x4x5xf32>) -> tensor<5x3x4xf32>
+  %place = nn.argmax %twice {dims = array<i64: 2>} : (tensor<5x3x4xf32>) -> tensor<5x3xi64>
+  func.return %max, %sum, %mean, %place, %twice : tensor<5xf32>, tensor<5x3x1xf32>, tensor<5x3xf32>, tensor<5x3xi64>, tensor<5x3x4xf32>
+}
+
 // An exact cast in front of another; a cast to fewer bits is taken into what only it reads, and meets the exact one there.
 // CHECK-LABEL: func.func @casts
 // CHECK-NEXT:    %0 = nn.cast %x : (tensor<4x3xf32>) -> tensor<4x3xbf16>

@@ -44,8 +44,9 @@ struct Destination {
   }
 };
 
-// Rows: THREADS neighbours add the terms of one result. blockIdx.y is the part.
-template <class T, class Integer, int THREADS>
+// Rows: THREADS neighbours add the terms of one result, W at a time. blockIdx.y is the part. W > 1 needs terms
+// that are neighbours, rows and parts that begin at multiples of 16 bytes.
+template <class T, class Integer, int THREADS, int W>
 __global__ void sum_rows_kernel(Destination<T> to, const T* x, const __grid_constant__ SumArguments s) {
   dependency_wait();
   constexpr int kPerBlock = kSumThreads / THREADS;
@@ -56,13 +57,28 @@ __global__ void sum_rows_kernel(Destination<T> to, const T* x, const __grid_cons
   const int64_t first = blockIdx.y * s.split.length;
   const int64_t end = first + s.split.length < s.terms ? first + s.split.length : s.terms;
   Compute<T> sum = 0;
+  if constexpr (W > 1) {
+    const T* row = x + base[0];
+    Compute<T> sums[W] = {};
 #pragma unroll 4
-  for (int64_t term = first + threadIdx.x % THREADS; term < end; term += THREADS) {
-    int64_t at[1];
-    offsets(s.summed, static_cast<Integer>(term), at);
-    sum += widen(x[base[0] + at[0]]);
+    for (int64_t term = first + threadIdx.x % THREADS * W; term + W <= end; term += THREADS * W) {
+      const auto read = *reinterpret_cast<const Vec<T, W>*>(row + term);
+#pragma unroll
+      for (int w = 0; w < W; ++w) sums[w] += widen(read.at[w]);
+    }
+#pragma unroll
+    for (int w = 0; w < W; ++w) sum += sums[w];
+    const int64_t rest = end - (end - first) % W + threadIdx.x % THREADS;
+    if (rest < end) sum += widen(row[rest]);
+  } else {
+#pragma unroll 4
+    for (int64_t term = first + threadIdx.x % THREADS; term < end; term += THREADS) {
+      int64_t at[1];
+      offsets(s.summed, static_cast<Integer>(term), at);
+      sum += widen(x[base[0] + at[0]]);
+    }
   }
-  sum = reduce_group<Add, THREADS>(sum);
+  if constexpr (THREADS > 1) sum = reduce_group<Add, THREADS>(sum);
   if (threadIdx.x % THREADS == 0) to.write(s, blockIdx.y, result, sum);
 }
 
@@ -122,6 +138,17 @@ bool columns_are_aligned(const T* x, const T* y, const SumAxes& axes) {
          axes.kept[axes.kept_count - 1].size % kWidest<T> == 0;
 }
 
+// Whether the terms that 16 bytes hold are neighbours in each row and part, at multiples of 16 bytes.
+template <class T>
+bool rows_are_aligned(const T* x, const SumArguments& s) {
+  constexpr int64_t kWide = kWidest<T>;
+  if (reinterpret_cast<uintptr_t>(x) % 16 != 0 || s.split.length % kWide != 0) return false;
+  if (s.summed.rank != 1 || s.summed.strides[0][0] != 1) return false;
+  for (int d = 0; d < s.kept.rank; ++d)
+    if (s.kept.strides[0][d] % kWide != 0) return false;
+  return true;
+}
+
 // A warp adds the parts of one result.
 template <class T>
 __global__ void add_parts_kernel(T* y, const Compute<T>* partial, int64_t results, int64_t parts,
@@ -163,13 +190,20 @@ Status run(const OpDesc& op, const LaunchContext& ctx, const SumAxes& axes, cons
     const bool few = s.terms <= kFewTerms && s.split.parts == 1;
     return few ? columns(width, Int<1>{}) : columns(width, Int<kColumnLanes>{});
   };
+  const auto rows = [&](auto threads, auto width) {
+    constexpr int kThreads = decltype(threads)::value, kWidth = decltype(width)::value;
+    return launch(ctx, grid(kSumThreads / kThreads), kSumThreads, 0,
+                  sum_rows_kernel<T, Integer, kThreads, kWidth>, to, x, s);
+  };
   if (!axes.inner_summed) {
     AICF_TRY(columns_are_aligned(x, y, axes) ? of_width(Int<kWidest<T>>{}) : of_width(Int<1>{}));
+  } else if (s.terms <= kFewTerms) {
+    AICF_TRY(rows(Int<1>{}, Int<1>{}));
   } else if (s.terms <= kLongestWarpRow) {
-    AICF_TRY(
-        launch(ctx, grid(kSumThreads / kWarp), kSumThreads, 0, sum_rows_kernel<T, Integer, kWarp>, to, x, s));
+    AICF_TRY(rows(Int<kWarp>{}, Int<1>{}));
   } else {
-    AICF_TRY(launch(ctx, grid(1), kSumThreads, 0, sum_rows_kernel<T, Integer, kSumThreads>, to, x, s));
+    AICF_TRY(rows_are_aligned(x, s) ? rows(Int<kSumThreads>{}, Int<kWidest<T>>{})
+                                    : rows(Int<kSumThreads>{}, Int<1>{}));
   }
   if (!partial) return Status::ok();
   const dim3 warps(static_cast<unsigned>(ceil_div<int64_t>(s.results, kSumThreads / kWarp)));

@@ -5,7 +5,8 @@
 
 namespace aicf {
 
-// Rows (the fastest axis is summed): a warp, or a block for long ones, adds the terms of one result. Columns:
+// Rows (the fastest axis is summed): a warp, or a block for long ones, adds the terms of one result, and one
+// thread those of a short one. Columns:
 // a thread has the neighbouring results that 16 bytes hold, or one where they may not be read at once;
 // kColumnThreads neighbours read 128 bytes of a row, and kColumnLanes threads share the terms of a result.
 // The order of a sum is the same in both cases. Where a result has no more than kFewTerms, one thread adds
@@ -22,7 +23,8 @@ inline Split sum_split(const SumAxes& axes, DType dtype) {
     return split_terms(axes.summed_size, blocks, 4 * kColumnLanes);
   }
   if (axes.summed_size <= kLongestWarpRow) return {1, kLongestWarpRow};
-  return split_terms(axes.summed_size, axes.kept_size, 16 * kSumThreads);
+  constexpr int64_t kUnit = 16;  // terms: each part begins where 16 bytes do
+  return split_terms(axes.summed_size, axes.kept_size, 16 * kSumThreads, kUnit);
 }
 
 // Bytes for the partial sums; 0 where one part does it all.

@@ -1,9 +1,9 @@
-"""Convolutions by a fast kernel of the target, their images channels last; by products over windows where there is none."""
+"""Convolutions by a fast kernel of the target, their images as it reads them fastest; by products over windows elsewhere."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -17,6 +17,7 @@ from aicf_mlir.dialects.nn.convolutions import ConvolvingOp
 from aicf_mlir.dialects.nn.emitter import Emitter
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir import registry
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.expect import with_shape
@@ -28,6 +29,8 @@ from aicf_mlir.passes.convolutions.few_channels import EVEN
 from aicf_mlir.passes.lower.same import lower_as_it_stands
 from aicf_mlir.passes.target import TargetPass
 
+MOST_BYTES = 1 << 29
+"""Of the windows of images that a product reads or writes."""
 MOST_CHANNELS, MOST_TERMS = EVEN - 1, 512
 """On each side of a convolution that a GPU has as a nest, and products of all results of one place. On an H200 a library takes as
 long for 441 products of 16 bits, and two to twelve times as long for 81 (docs/performance.md). More channels on one side would
@@ -37,8 +40,8 @@ be read one by one from images that are channels last.
 
 @dataclass(frozen=True)
 class ConvolutionsPass(TargetPass):
-    """Lay images out channels last where a kernel of the target convolves them fast; write other convolutions as products, and on
-    a GPU those of few channels as weighed sums of windows.
+    """Lay images out channels last where a kernel of the target convolves them faster so; write other convolutions as products,
+    and on a GPU those of few channels as weighed sums of windows.
 
     Where a kernel is fast in f32 alone, as on a CPU, the operands of 16 bits are widened and the result is rounded: what the sums
     are anyway. So they are on a CPU where there is no fast kernel and the result is a sum of products that would be rounded each:
@@ -56,27 +59,28 @@ class ConvolutionsPass(TargetPass):
         if not any(isinstance(inner, ConvolvingOp) for inner in op.walk()):
             return
         if self.nests:
-            self.expand(op, lambda _: True)
+            self.expand(op, Expansion(nests=True), lambda _: True)
             return
         if not self.is_cpu:
-            self.expand(op, is_small)
+            self.expand(op, Expansion(nests=True), is_small)
+            by_image = Expansion(tiles=2 * chip_of(self.target).processors)
+            self.expand(op, by_image, lambda inner: self.is_fast(inner) and is_faster_by_image(inner))
         for inner in list(op.walk()):
             if isinstance(inner, ConvolvingOp) and element_name(element_type(inner.result)) in NARROW:
                 self.widen(inner)
         for function in op.walk():
             if isinstance(function, FuncOp):
                 for block in function.body.blocks:
-                    if any(isinstance(inner, ConvolvingOp) and self.runs(inner) for inner in block.ops):
-                        ChannelsLast(self.runs).apply(block)
-        self.expand(op)
+                    inside = [inner for inner in block.ops if isinstance(inner, ConvolvingOp)]
+                    moving = {inner for inner in inside if self.moves(inner, is_one_layer(inside))}
+                    if moving:
+                        ChannelsLast(moving).apply(block)
+        self.expand(op, Expansion(), lambda inner: not self.is_fast(inner))
 
-    def expand(self, op: ModuleOp, as_nests: Callable[[ConvolvingOp], bool] | None = None) -> None:
-        """Write those by other ops that no fast kernel takes, or as nests those for which that holds."""
-        expansion = Expansion(as_nests is not None)
+    def expand(self, op: ModuleOp, expansion: Expansion, which: Callable[[ConvolvingOp], bool]) -> None:
+        """Write those by other ops for which `which` holds."""
         for inner in list(op.walk()):
-            if not isinstance(inner, ConvolvingOp):
-                continue
-            if as_nests(inner) if as_nests else not (is_true(inner.channels_last) and self.runs(inner)):
+            if isinstance(inner, ConvolvingOp) and which(inner):
                 Rewriter.replace_op(inner, [], [expansion.of(inner)])
 
     def widen(self, op: ConvolvingOp) -> None:
@@ -92,9 +96,27 @@ class ConvolutionsPass(TargetPass):
         made = emitter.emit(type(op)(a, b, op.convolved, op.size.get_values()))
         Rewriter.replace_op(op, [], [emitter.emit(nn.CastOp(made, element_type(op.result)))])
 
+    def moves(self, op: ConvolvingOp, is_alone: bool) -> bool:
+        """True if a fast kernel takes `op` with channels last, and none takes it as fast as it stands.
+
+        A GPU computes f32 without tensor cores faster with channels first. On tensor cores a library moves the images itself
+        where it has to, and better than copies around one layer do; between several layers nothing is moved.
+        """
+        if not self.runs(op):
+            return False
+        if self.is_cpu or not self.is_fast(op):
+            return True
+        if element_name(element_type(op.result)) in NARROW:
+            return not (is_alone and has_whole_vectors(op))
+        return is_true(op.allow_tf32)
+
     def runs(self, op: ConvolvingOp) -> bool:
-        """True if a kernel takes its form with channels last that is not the plain loop, the last one of a device."""
-        (launch,) = lower_as_it_stands(form_with_channels_last(op))
+        """True if a kernel takes its form with channels last that is not the plain loop."""
+        return self.is_fast(form_with_channels_last(op))
+
+    def is_fast(self, op: ConvolvingOp) -> bool:
+        """True if a kernel takes it as it stands that is not the plain loop, the last one of a device."""
+        (launch,) = lower_as_it_stands(op)
         try:
             kernel = registry.select_kernel(launch.use, self.target)[0]
         except SelectionError:
@@ -104,6 +126,40 @@ class ConvolutionsPass(TargetPass):
         device = "cpu" if self.is_cpu else "cuda"
         kernels = [row["name"] for row in registry.kernels_of(launch.op_name) if row["device"] == device]
         return kernel != kernels[-1]
+
+
+def is_faster_by_image(op: ConvolvingOp) -> bool:
+    """True for gradients in f32 for which a library has no fast engine that always adds in the same order.
+
+    They are products for each image: those of the weights, and those of images of few channels, of which a tile of the
+    library's is empty for the most part. Only where the windows take less than `MOST_BYTES`, and the sums of each image less
+    than these.
+    """
+    of = op.convolved
+    if element_type(op.result) != f32 or of.allow_tf32 or of.channels_last:
+        return False
+    of_weights = isinstance(op, nn.ConvolutionWeightGradOp)
+    has_few_channels = of.groups == 1 and of.parts(op.result).channels < EVEN
+    if isinstance(op, nn.ConvolutionOp) or not (of_weights or has_few_channels):
+        return False
+    weights = of.parts(op.result if of_weights else op.operands[1])
+    windows = of.parts(op.operands[1 if of_weights else 0])
+    places, columns = math.prod(windows.spatial), weights.channels * math.prod(weights.spatial)
+    is_small = 4 * windows.first * of.groups * columns * places <= MOST_BYTES
+    return is_small and (not of_weights or weights.first <= places * of.groups)
+
+
+def is_one_layer(ops: Sequence[ConvolvingOp]) -> bool:
+    """True if `ops` are one convolution and its gradients at most."""
+    weights = {op.operands[1] for op in ops if not isinstance(op, nn.ConvolutionWeightGradOp)}
+    return len(weights) <= 1 and len({type(op) for op in ops}) == len(ops)
+
+
+def has_whole_vectors(op: ConvolvingOp) -> bool:
+    """True if the channels of the images need not be filled up for a library to move as many at once as it can."""
+    of = op.convolved
+    images = of.parts(op.result if isinstance(op, nn.ConvolutionInputGradOp) else op.operands[0])
+    return of.groups > 1 or images.channels % EVEN == 0
 
 
 def is_small(op: ConvolvingOp) -> bool:

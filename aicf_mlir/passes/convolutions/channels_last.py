@@ -7,7 +7,7 @@ reads the transposition back. Those that nothing reads are erased.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import NamedTuple
 
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -49,10 +49,10 @@ def permuted(values: Sequence[int], perm: Sequence[int]) -> tuple[int, ...]:
 
 
 class ChannelsLast:
-    """Rewrites one block. `runs` says which convolutions are to be so."""
+    """Rewrites one block. `moving` are the convolutions that are to be so."""
 
-    def __init__(self, runs: Callable[[ConvolvingOp], bool]):
-        self._runs = runs
+    def __init__(self, moving: Container[Operation]):
+        self._moving = moving
         self._last: dict[SSAValue, SSAValue] = {}
         self._ranked: dict[tuple[SSAValue, int], SSAValue] = {}
         self._rows: dict[SSAValue, Rows] = {}
@@ -66,7 +66,7 @@ class ChannelsLast:
         for op in list(block.ops):
             self._emitter = Emitter(InsertPoint.before(op), op.location)
             if isinstance(op, ConvolvingOp):
-                if not is_true(op.channels_last) and self._runs(op):
+                if not is_true(op.channels_last) and op in self._moving:
                     self._convolve(op)
             elif isinstance(op, nn.TransposeOp):
                 self._transpose(op)

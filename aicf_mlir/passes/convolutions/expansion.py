@@ -16,27 +16,32 @@ from aicf_mlir.dialects.nn.unfolded_windows import exchanged, folded, images_fir
 from aicf_mlir.dialects.nn.window_relation import Windows
 from aicf_mlir.ir.tensor_op import shape_of
 
+TILE, SHORTEST = 64, 256
+"""The rows and columns of a tile of a product, and the terms of a part of an image, at least."""
+
 Key = tuple["Block | None", SSAValue, Windows, tuple[int, ...]]
 
 
 class Expansion:
     """Writes the convolutions of a module by other ops; those that read the same windows share them."""
 
-    def __init__(self, nests: bool = False) -> None:
-        """With `nests` each is a weighed sum."""
+    def __init__(self, nests: bool = False, tiles: int = 0) -> None:
+        """With `nests` each is a weighed sum. With `tiles`, which are as many as fill a chip, gradients are products of images,
+        which stay where they are.
+        """
         self._unfolded: dict[Key, SSAValue] = {}
-        self._nests = nests
+        self._nests, self._tiles = nests, tiles
 
     def of(self, op: ConvolvingOp) -> SSAValue:
         """The ops in front of `op` that compute its result."""
-        return _Expanded(op, self._unfolded, self._nests).result()
+        return _Expanded(op, self._unfolded, self._nests, self._tiles).result()
 
 
 class _Expanded:
     """One op. Tensors have their channels in front here."""
 
-    def __init__(self, op: ConvolvingOp, kept: dict[Key, SSAValue], nests: bool):
-        self._op, self._kept, self._nests = op, kept, nests
+    def __init__(self, op: ConvolvingOp, kept: dict[Key, SSAValue], nests: bool, tiles: int):
+        self._op, self._kept, self._nests, self._tiles = op, kept, nests, tiles
         self._emitter = Emitter(InsertPoint.before(op), op.location)
         self._convolved: Convolved = op.convolved
 
@@ -82,8 +87,15 @@ class _Expanded:
             weights = exchanged(self._insert, w, own * groups)
             return self._insert(nn.WindowSumOp(dy, weights, windows.transposed, size))
         depth, columns = own * math.prod(kernel), n * math.prod(spatial)
-        elements = self._matrices(images_first(self._insert, dy), outputs, columns)
-        found = self._product(self._matrices(w, outputs, depth), elements, trans_a=True)
+        if self._tiles:
+            weights = reshaped(self._insert, w, (1, groups, outputs // groups, depth))
+            weights = self._insert(nn.BroadcastToOp(weights, (n, *shape_of(weights)[1:])))
+            elements = reshaped(self._insert, dy, (n, groups, outputs // groups, math.prod(spatial)))
+            apart = self._product(weights, elements, trans_a=True)
+            found = self._insert(nn.TransposeOp(apart, (1, 2, 0, 3)))
+        else:
+            elements = self._matrices(images_first(self._insert, dy), outputs, columns)
+            found = self._product(self._matrices(w, outputs, depth), elements, trans_a=True)
         found = reshaped(self._insert, found, (own * groups, *kernel, n, *spatial))
         return folded(self._insert, found, windows, size)
 
@@ -94,11 +106,42 @@ class _Expanded:
         windows = self._convolved.windows(kernel)
         if self._is_nest(outputs, own):
             return self._insert(nn.WindowProductOp(x, dy, windows, own))
+        if self._tiles:
+            return self._sum_of_images(x, dy)
         depth, columns = own * math.prod(kernel), n * math.prod(spatial)
         taken = self._taken(x, windows, spatial)
         elements = self._matrices(images_first(self._insert, dy), outputs, columns)
         found = self._product(elements, self._matrices(taken, depth * groups, columns), trans_b=True)
         return reshaped(self._insert, found, (outputs, own, *kernel))
+
+    def _sum_of_images(self, x: SSAValue, dy: SSAValue) -> SSAValue:
+        """The gradient of the weights as a product for each image, which are added: `dy` stays where it is.
+
+        Where those are too few to fill a chip, one for each of several parts of an image.
+        """
+        n, channels, *_ = shape_of(x)
+        outputs, size, groups = shape_of(dy)[1], shape_of(dy)[2:], self._convolved.groups
+        kernel, own = self._op.size.get_values(), channels // groups
+        windows = self._convolved.windows(kernel)
+        rows, columns, places = outputs // groups, own * math.prod(kernel), math.prod(size)
+        if windows.kernel == windows.stride == (1,) * windows.rank and windows.low == (0,) * windows.rank:
+            taken = self._insert(nn.ReshapeOp(x, (n, groups, columns, places)))
+        else:
+            apart = reshaped(self._insert, self._taken(x, windows, size), (groups, columns, n, places))
+            taken = self._insert(nn.TransposeOp(apart, (2, 0, 1, 3)))
+        elements = reshaped(self._insert, dy, (n, groups, rows, places))
+        tiles = n * groups * -(-rows // TILE) * -(-columns // TILE)
+        even = [parts for parts in range(1, max(places // SHORTEST, 1) + 1) if places % parts == 0]
+        parts = next((parts for parts in even if parts * tiles >= self._tiles), even[-1])
+        if parts > 1:
+            cut = [
+                reshaped(self._insert, each, (*shape_of(each)[:3], parts, places // parts))
+                for each in (elements, taken)
+            ]
+            elements, taken = (self._insert(nn.TransposeOp(each, (0, 1, 3, 2, 4))) for each in cut)
+        made = self._product(elements, taken, trans_b=True)
+        total = self._insert(nn.SumOp(made, [0, 2] if parts > 1 else [0], keepdim=False))
+        return reshaped(self._insert, total, (outputs, own, *kernel))
 
     def _is_nest(self, outputs: int, own: int) -> bool:
         """True where a product would have one row or column and windows take more memory than it computes, or where asked for."""

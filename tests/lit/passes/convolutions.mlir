@@ -4,13 +4,13 @@
 // RUN: aicf-opt %s --convolutions=nests=true --split-input-file | filecheck %s --check-prefix=NESTS
 // RUN: aicf-opt %s --convolutions=nests=true --decompose --lower --fuse --dce --split-input-file | filecheck %s --check-prefix=FUSED
 
-// Without a library a convolution is a product over its windows, which its gradient shares. With one all is channels last, as it is
-// for the kernels of a CPU.
+// Without a library a convolution is a product over its windows, which its gradient shares. With one all is channels last on tensor
+// cores, as it is for the kernels of a CPU.
 // CHECK-LABEL: func.func @block
 // CHECK:         %[[WINDOWS:.*]] = nn.unfold %x
 // CHECK:         nn.matmul
 // CHECK-NOT:     nn.unfold
-// CHECK:         nn.matmul %{{.*}}, %{{.*}} {trans_b = true}
+// CHECK:         nn.matmul %{{.*}}, %{{.*}} {trans_b = true, allow_tf32 = true}
 // CHECK-NOT:     nn.convolution
 // CPU-LABEL:   func.func @block
 // CPU:           nn.convolution %{{.*}}, %{{.*}}
@@ -40,12 +40,67 @@
 // FUSED:         kernel.reduce_sum x(%[[R]])
 // FUSED-NEXT:    kernel.rowwise table(%[[R]], %x)
 func.func @block(%x: tensor<2x8x5x5xf32>, %w: tensor<8x8x3x3xf32>, %b: tensor<8x1x1xf32>) -> (tensor<2x8xf32>, tensor<8x8x3x3xf32>) {
+  %y = nn.convolution %x, %w {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>, allow_tf32 = true} : (tensor<2x8x5x5xf32>, tensor<8x8x3x3xf32>) -> tensor<2x8x5x5xf32>
+  %z = nn.add %y, %b : (tensor<2x8x5x5xf32>, tensor<8x1x1xf32>) -> tensor<2x8x5x5xf32>
+  %r = nn.relu %z : tensor<2x8x5x5xf32>
+  %s = nn.sum %r {dims = array<i64: 2, 3>} : (tensor<2x8x5x5xf32>) -> tensor<2x8xf32>
+  %dw = nn.convolution_weight_grad %x, %r {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 3, 3>, allow_tf32 = true} : (tensor<2x8x5x5xf32>, tensor<2x8x5x5xf32>) -> tensor<8x8x3x3xf32>
+  func.return %s, %dw : tensor<2x8xf32>, tensor<8x8x3x3xf32>
+}
+
+// -----
+
+// Without tensor cores images stay as they are. The gradient of the weights is a product for each image.
+// CHECK-LABEL: func.func @exact
+// CPU-LABEL:   func.func @exact
+// NESTS-LABEL: func.func @exact
+// FUSED-LABEL: func.func @exact
+// CUDNN-LABEL: func.func @exact
+// CUDNN-NOT:     channels_last
+// CUDNN:         nn.convolution %x, %w
+// CUDNN:         %[[RELU:.*]] = nn.relu %{{.*}} : tensor<2x8x5x5xf32>
+// CUDNN:         %[[DY:.*]] = nn.reshape %[[RELU]] : (tensor<2x8x5x5xf32>) -> tensor<2x1x8x25xf32>
+// CUDNN-NEXT:    nn.matmul %[[DY]], %{{.*}} {trans_b = true}
+// CUDNN-NEXT:    (tensor<2x1x8x25xf32>, tensor<2x1x72x25xf32>) -> tensor<2x1x8x72xf32>
+// CUDNN-NEXT:    nn.sum %{{.*}} {dims = array<i64: 0>}
+// CUDNN-NOT:     nn.convolution_weight_grad
+func.func @exact(%x: tensor<2x8x5x5xf32>, %w: tensor<8x8x3x3xf32>, %b: tensor<8x1x1xf32>) -> (tensor<2x8xf32>, tensor<8x8x3x3xf32>) {
   %y = nn.convolution %x, %w {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>} : (tensor<2x8x5x5xf32>, tensor<8x8x3x3xf32>) -> tensor<2x8x5x5xf32>
   %z = nn.add %y, %b : (tensor<2x8x5x5xf32>, tensor<8x1x1xf32>) -> tensor<2x8x5x5xf32>
   %r = nn.relu %z : tensor<2x8x5x5xf32>
   %s = nn.sum %r {dims = array<i64: 2, 3>} : (tensor<2x8x5x5xf32>) -> tensor<2x8xf32>
   %dw = nn.convolution_weight_grad %x, %r {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 3, 3>} : (tensor<2x8x5x5xf32>, tensor<2x8x5x5xf32>) -> tensor<8x8x3x3xf32>
   func.return %s, %dw : tensor<2x8xf32>, tensor<8x8x3x3xf32>
+}
+
+// -----
+
+// One layer alone stays as it is in 16 bits, if its images have whole vectors of channels: the library moves them itself.
+// CUDNN-LABEL: func.func @alone
+// CUDNN-NOT:     channels_last
+// CUDNN:         nn.convolution %x, %w
+// CUDNN-NOT:     channels_last
+// CUDNN:         nn.convolution_input_grad %dy, %w
+func.func @alone(%x: tensor<2x16x4x4xbf16>, %w: tensor<12x16x1x1xbf16>, %dy: tensor<2x12x4x4xbf16>) -> (tensor<2x12x4x4xbf16>, tensor<2x16x4x4xbf16>) {
+  %y = nn.convolution %x, %w {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 4, 4>} : (tensor<2x16x4x4xbf16>, tensor<12x16x1x1xbf16>) -> tensor<2x12x4x4xbf16>
+  %dx = nn.convolution_input_grad %dy, %w {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 4, 4>} : (tensor<2x12x4x4xbf16>, tensor<12x16x1x1xbf16>) -> tensor<2x16x4x4xbf16>
+  func.return %y, %dx : tensor<2x12x4x4xbf16>, tensor<2x16x4x4xbf16>
+}
+
+// -----
+
+// Two layers are channels last.
+// CUDNN-LABEL: func.func @two
+// CUDNN:         nn.transpose %x
+// CUDNN:         nn.convolution %{{.*}}, %{{.*}}
+// CUDNN-NEXT:    channels_last = true
+// CUDNN-NOT:     nn.transpose %{{.*}} {perm = array<i64: 0, 3, 1, 2>}
+// CUDNN:         nn.convolution %{{.*}}, %{{.*}}
+// CUDNN-NEXT:    channels_last = true
+func.func @two(%x: tensor<2x16x4x4xbf16>, %w: tensor<16x16x1x1xbf16>, %v: tensor<16x16x1x1xbf16>) -> tensor<2x16x4x4xbf16> {
+  %y = nn.convolution %x, %w {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 4, 4>} : (tensor<2x16x4x4xbf16>, tensor<16x16x1x1xbf16>) -> tensor<2x16x4x4xbf16>
+  %z = nn.convolution %y, %v {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 4, 4>} : (tensor<2x16x4x4xbf16>, tensor<16x16x1x1xbf16>) -> tensor<2x16x4x4xbf16>
+  func.return %z : tensor<2x16x4x4xbf16>
 }
 
 // -----

@@ -6,7 +6,7 @@
 The ops and sizes are those of `sweep_ops.py`. AICF's time is that of a captured step which computes the op, and one which
 computes its gradients too, each time from the operands; torch's that of the same lines, eager. The floor is the bytes of operands
 and results over the rate of a copy, or the operations over the rate of a product. Results are compared. Several processes trace
-and compile; one measures at a time.
+and compile; one measures at a time. What is slow is measured again at the end, by one process alone.
 
 Prints the worst ratios to torch of what takes longer than 10 µs there, the ops whose time grows faster than their floor from
 one size to a larger one, what is refused and what differs. With the budget of seconds spent, the rest is not measured, and a
@@ -51,6 +51,11 @@ LONG, SLOW, GROWS = 10.0, 1.5, 3.0
 """Microseconds from which on a ratio counts, the ratio that is worth a line, and so many times the growth of the floor."""
 WINDOWS, SECONDS, AGAIN = 5, 0.004, 3
 """Of a measurement, and how often one of a slow op is repeated: other work of the machine slows a window."""
+ALONE = 0.15
+"""The part of the budget for what is measured again."""
+
+Task = tuple[str, str] | tuple[str, str, Shape, str]
+"""An op and an element type; and a size and a kind, or all of them."""
 
 
 @dataclass
@@ -71,6 +76,14 @@ class Found:
     @property
     def ratio(self) -> float:
         return self.ours / self.torch
+
+    @property
+    def is_long(self) -> bool:
+        return not self.refused and LONG < max(self.ours, self.torch) < math.inf
+
+    @property
+    def is_slow(self) -> bool:
+        return self.is_long and self.ratio > SLOW
 
     @property
     def title(self) -> str:
@@ -216,24 +229,41 @@ def begin(place: int, options: argparse.Namespace, locks: Sequence[Any], threads
     return partial(work, options, locks[gpu], end)
 
 
-def work(options: argparse.Namespace, lock: Any, end: float, task: tuple[str, str]) -> Iterator[str | Found]:
-    """All sizes of an op in a type, as long as there is time: the title of each, then what was found."""
-    name, element = task
+def work(options: argparse.Namespace, lock: Any, end: float, task: Task) -> Iterator[str | Found]:
+    """The cases of a task, as long as there is time: the title of each, then what was found."""
+    name, element = task[:2]
     (op,) = (op for op in ops() if op.name == name)
+    for size, kind in [task[2:]] if len(task) == 4 else cases_of(op, options):
+        if time.time() >= end:
+            return
+        found = Found(name, size, element, kind)
+        yield found.title
+        try:
+            yield measure(op, size, element, kind, options, lock)
+            if options.device == "cuda":  # or the processes together keep all of its memory
+                torch.cuda.empty_cache()
+        except Exception as error:  # noqa: BLE001 - a fault of one case is a line of the table
+            found.wrong = f"{type(error).__name__}: {str(error)[:120]}"
+            yield found
+
+
+def cases_of(op: Op, options: argparse.Namespace) -> Iterator[tuple[Shape, str]]:
+    """The sizes of an op that are asked for, each forward and with its gradients."""
     sizes = [size for size in op.sizes if math.prod(map(abs, size)) <= options.largest]
     for size in sizes[:: max(1, len(sizes) // options.most)] if options.most else sizes:
-        for kind in ("forward", *(["gradient"] if op.smooth else [])):
-            if time.time() >= end:
-                return
-            found = Found(name, size, element, kind)
-            yield found.title
-            try:
-                yield measure(op, size, element, kind, options, lock)
-                if options.device == "cuda":  # or the processes together keep all of its memory
-                    torch.cuda.empty_cache()
-            except Exception as error:  # noqa: BLE001 - a fault of one case is a line of the table
-                found.wrong = f"{type(error).__name__}: {str(error)[:120]}"
-                yield found
+        yield size, "forward"
+        if op.smooth:
+            yield size, "gradient"
+
+
+def measured_alone(found: list[Found], options: argparse.Namespace, locks: Sequence[Any], end: float) -> None:
+    """Measure what is slow again in one process, as long as there is time, and keep the smaller ratio."""
+    places = {(one.op, one.element, one.size, one.kind): n for n, one in enumerate(found) if one.is_slow}
+    arguments = (options, locks[:1], torch.get_num_threads(), end)
+    for one in side_by_side(begin, arguments, list(places), 1, end).found:
+        place = places[one.op, one.element, one.size, one.kind]
+        if one.wrong or one.ratio < found[place].ratio:
+            found[place] = one
 
 
 def growing(found: Sequence[Found]) -> list[tuple[float, Found]]:
@@ -259,8 +289,8 @@ def report(found: Sequence[Found], lines: int) -> None:
 
     timed = [one for one in found if not one.refused and math.isfinite(one.ours)]
     heading = f"{'':7} {'op, size, type':56} {'AICF µs':>12} {'torch µs':>12} {'floor':>10} launches"
-    slow = sorted((one for one in timed if one.torch > LONG or one.ours > LONG), key=lambda one: -one.ratio)
-    count = sum(one.ratio > SLOW for one in slow)
+    slow = sorted((one for one in timed if one.is_long), key=lambda one: -one.ratio)
+    count = sum(one.is_slow for one in slow)
     print(
         f"\n{len(timed)} measured; {count} of {len(slow)} of more than {LONG:.0f} µs are slower than {SLOW} times torch\n"
     )
@@ -297,7 +327,7 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=40, help="of each table")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all that was found")
     options = parser.parse_args()
-    end = time.time() + options.budget
+    start = time.time()
     tasks = [
         (op.name, element)
         for op in ops()
@@ -309,8 +339,11 @@ def main() -> int:
     context = get_context("spawn")
     threads = torch.get_num_threads() if workers == 1 else 1
     locks = [context.Lock() for _ in range(gpus)]
+    end = start + options.budget * (1 if workers == 1 else 1 - ALONE)
     outcome = side_by_side(begin, (options, locks, threads, end), tasks, workers, end)
     found: list[Found] = outcome.found
+    if workers > 1:
+        measured_alone(found, options, locks, start + options.budget)
     found.sort(key=lambda one: (one.op, one.element, one.kind))
     if options.json:
         options.json.write_text(json.dumps([asdict(one) for one in found], indent=1))

@@ -7,7 +7,9 @@ import json
 import math
 import os
 import sys
+import time
 from collections import Counter
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,16 @@ def test_a_sweep_finds_times_and_floors(tmp_path: Path, some: Some) -> None:
     for row in rows:
         assert not row["wrong"] and (row["refused"] or min(row["ours"], row["torch"], row["floor"]) > 0), row
     assert "0 differ from torch" in done.stdout
+
+
+def test_what_is_slow_is_measured_again_alone() -> None:
+    slow = Found("relu6", (1000,), "f32", "forward", 1e6, 20.0, 1.0)
+    fast = Found("relu6", (7,), "f32", "forward", 21.0, 20.0, 1.0)
+    found = [fast, slow]
+    options = argparse.Namespace(device="cpu")
+    sweep_gpu.measured_alone(found, options, [get_context("spawn").Lock()], time.time() + 100)
+    assert found[0] is fast
+    assert found[1].title == slow.title and found[1].ratio < slow.ratio
 
 
 def test_a_cliff_is_what_grows_faster_than_its_floor() -> None:

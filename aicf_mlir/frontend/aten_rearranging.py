@@ -123,19 +123,19 @@ def triangle(lower: bool) -> AtenRule:
 
 
 def every(call: Call, x: SSAValue, dim: int, start: int, step: int) -> SSAValue:
-    """Every `step`-th index of a dimension from `start` on, as many as the result has."""
+    """Every `step`-th index of a dimension from `start` on, as many as the result has: one of each group of `step`.
+
+    The groups begin further in front where the last one would reach behind x.
+    """
     shape, count = shape_of(x), call.shape[dim]
-    first = max(
-        0, min(start, shape[dim] - count * step)
-    )  # of whole groups of `step`, inside x where there are so many
+    first = max(0, min(start, shape[dim] - count * step))
     if start - first >= step:
         first = start
     missing = max(0, first + count * step - shape[dim])
     x = part(call, x, dim, first, count * step - missing)
     if missing:
-        x = call.emit.insert(
-            nn.PadOp(x, [0] * len(shape), [missing if d == dim else 0 for d in range(len(shape))])
-        )
+        none = [0] * len(shape)
+        x = call.emit.insert(nn.PadOp(x, none, [*none[:dim], missing, *none[dim + 1 :]]))
     x = call.emit.reshape(x, (*shape[:dim], count, step, *shape[dim + 1 :]))
     return call.emit.reshape(part(call, x, dim + 1, start - first, 1), call.shape)
 

@@ -94,15 +94,13 @@ def draft(kernel: Kernel) -> ColumnSchedule:
 
 
 def chosen(kernel: Kernel) -> ColumnSchedule:
-    """Parts so that the blocks fill a chip, while each thread has a few rows."""
+    """Parts so that the blocks fill a chip, while each thread has a few rows; of few rows all threads along the columns."""
     plan = draft(kernel)
     across = 1
     while across < min(WARP, plan.vectors):
         across *= 2
     plan = replace(plan, across=across)
-    while (
-        plan.across < THREADS and plan.down * LEAST_ROWS > plan.height
-    ):  # few rows: threads along the columns
+    while plan.across < THREADS and plan.down * LEAST_ROWS > plan.height:
         wider = replace(plan, across=2 * plan.across)
         if wider.tiles < LEAST_BLOCKS * chip_of(kernel.target).processors:
             break

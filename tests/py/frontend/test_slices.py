@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from aicf_mlir import CompiledTrainStep, compile_train_step
+from aicf_mlir import CompiledTrainStep, compile_eval_step, compile_train_step
 from aicf_mlir.reports.describe import describe
 from aicf_mlir.stages import make_context, run_stages
 from aicf_mlir.text.parsing import parse_module
@@ -214,3 +214,28 @@ def test_a_part_without_elements_lies_nowhere(tmp_path: Path, capsys: pytest.Cap
     path = tmp_path / "plan.mlir"
     path.write_text(EMPTY_PART)
     assert aicf_run([str(path), "--compare=interp"]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("size", [7, 12])
+@pytest.mark.parametrize("step", [2, 3, 8])
+@pytest.mark.parametrize("start", [0, 1, -3])
+@pytest.mark.parametrize("end", [None, -1])
+def test_steps_of_a_slice(size: int, step: int, start: int, end: int | None) -> None:
+    """Values and gradients; nothing is padded where whole groups of the step lie inside."""
+
+    def loss(
+        model: nn.Module, batch: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        x = batch["x"].requires_grad_()
+        y = x[:, start:end:step]
+        (g,) = torch.autograd.grad(y, [x], batch["weights"][:, : y.shape[1]])
+        return batch["x"].sum() * 0, {"y": y.detach(), "g": g}
+
+    batch = {"x": torch.randn(3, size, 2), "weights": torch.randn(3, size, 2)}
+    wanted = {name: value.clone() for name, value in loss(nn.Module(), batch)[1].items()}
+    batch["x"].requires_grad_(False)
+    step_of_model = compile_eval_step(nn.Module(), loss_fn=loss, example=batch, device="cpu")
+    step_of_model.eval_step(batch)
+    for name, value in wanted.items():
+        assert torch.equal(step_of_model.outputs[name], value), name
+    assert ("nn.pad" in step_of_model.ir("nn")) == (wanted["y"].shape[1] * step > size)

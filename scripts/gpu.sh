@@ -2,10 +2,10 @@
 # Everything that needs a GPU, in one command:  scripts/gpu.sh [build] [test] [sanitize] [bench] [certify] [models] [sweep]
 # (no argument: the first five)
 #
-# Needs nvcc, cmake, and a python3 with torch (CUDA), pybind11, scikit-build-core and pytest; no network. Wheels of other
-# packages that it lacks are taken from the folder .whl, if there is one. The build goes to AICF_GPU_SITE (default: a folder in the
-# user's cache), never into the repository's Python package. Of several GPUs those in CUDA_VISIBLE_DEVICES are used, if it is set.
-# The last lines are a table of the stages.
+# Needs nvcc, cmake, and a python3 with torch (CUDA), pybind11, scikit-build-core and pytest; no network. Wheels of other packages
+# that it lacks come from the folder .whl, and objects from .objects (scripts/objects.sh), if there are such. The build goes to
+# AICF_GPU_SITE (default: a folder in the user's cache), never into the repository's Python package. Of several GPUs those in
+# CUDA_VISIBLE_DEVICES are used, if it is set. The last lines are a table of the stages.
 set -uo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 SITE=${AICF_GPU_SITE:-${XDG_CACHE_HOME:-$HOME/.cache}/aicf-gpu}
@@ -40,9 +40,20 @@ build() {
   if compgen -G "$ROOT/.whl/*.whl" >/dev/null; then
     python3 -m pip install -q --no-index --no-deps --no-compile --upgrade --target "$SITE" "$ROOT"/.whl/*.whl || return
   fi
+  if [ -d "$ROOT/.objects" ] && link_objects; then return; fi
   AICF_CUDA=ON python3 -m pip install -q --no-index --no-deps --no-build-isolation --upgrade --target "$SITE" \
     --config-settings "cmake.define.CMAKE_CUDA_ARCHITECTURES=${architecture}-real" "$ROOT" || return
+  import_module
+}
+import_module() {
   at_site python3 -c 'from aicf_mlir import _C; assert _C.with_cuda and _C.device_count("cuda"), "no CUDA device"'
+}
+
+# With the objects that scripts/objects.sh has packed on another machine: seconds instead of minutes.
+link_objects() {
+  rm -rf "$SITE/aicf_mlir"
+  cp -r "$ROOT/aicf_mlir" "$SITE/" && rm -f "$SITE"/aicf_mlir/_C*.so || return
+  "$ROOT/scripts/objects.sh" link python3 "$SITE/aicf_mlir" && import_module
 }
 
 # Runs a command where the repository's folder does not shadow the installed package.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,8 @@ from aicf_mlir.frontend.loop_body.shown import replaced
 from aicf_mlir.frontend.source import quoted, trace_error
 
 STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+HOOKED = torch.optim.Optimizer.profile_hook_step(lambda: None).__code__
+"""The code in which torch wraps the `step` of each class, to call hooks."""
 ALIVE = "it is alive in the compiled step: leave it to opt.step(), or return it"
 
 
@@ -286,7 +287,9 @@ def _without_hooks(wrapper: Any) -> None:
     lookup: Any = kind.__getattribute__
     if any(wrapper.__dict__.get(hooks) for hooks in STEP_HOOKS):
         return
-    plain = partial(inspect.unwrap(step), wrapper)
+    while getattr(step, "__code__", None) is HOOKED:  # a decorator of the user's stays, as torch.no_grad()
+        step = step.__wrapped__
+    plain = partial(step, wrapper)
 
     def looked_up(self: Any, attribute: str) -> Any:
         return plain if attribute == "step" else lookup(self, attribute)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +62,37 @@ class Passing(Around):
         self.inner.zero_grad(set_to_none)
 
 
+def within(step: Any) -> Any:
+    """A decorator of a user's own: parameters stay near 0."""
+
+    @functools.wraps(step)
+    def clamped(self: Around) -> None:
+        step(self)
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.clamp_(-0.3, 0.3)
+
+    return clamped
+
+
+class Slow(Around):
+    """arXiv:1907.08610 with a look ahead of one step, kept in a dictionary of its own."""
+
+    def __init__(self, inner: torch.optim.Optimizer):
+        super().__init__(inner)
+        self.slow = {p: p.detach().clone() for group in self.param_groups for p in group["params"]}
+
+    @torch.no_grad()
+    @within
+    def step(self) -> None:
+        self.inner.step()
+        for group in self.param_groups:
+            for p in group["params"]:
+                slow = self.slow[p]
+                slow.add_(p - slow, alpha=0.5)
+                p.copy_(slow)
+
+
 Made = tuple[nn.Module, Around, Callable[[Batch], torch.Tensor]]
 
 
@@ -87,9 +119,9 @@ def sharp(inner: Any, device: str, scheduled: bool = False) -> Made:
     return model, optimizer, body
 
 
-def passing(inner: Any, device: str, scheduled: bool = False) -> Made:
+def passing(inner: Any, device: str, scheduled: bool = False, kind: Any = Passing) -> Made:
     model = net().to(device)
-    optimizer = Passing(inner(model.parameters()))
+    optimizer = kind(inner(model.parameters()))
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
 
     def body(batch: Batch) -> torch.Tensor:
@@ -104,6 +136,8 @@ def passing(inner: Any, device: str, scheduled: bool = False) -> Made:
     return model, optimizer, body
 
 
+slow = functools.partial(passing, kind=Slow)
+
 INNER: dict[str, Any] = {
     "sgd": lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9),  # pyright: ignore[reportUnknownLambdaType]
     "adamw": lambda ps: torch.optim.AdamW(ps, lr=1e-2),  # pyright: ignore[reportUnknownLambdaType]
@@ -117,7 +151,7 @@ def batches(device: str) -> list[Batch]:
     ]
 
 
-@pytest.mark.parametrize("make", [sharp, passing])
+@pytest.mark.parametrize("make", [sharp, passing, slow])
 @pytest.mark.parametrize("inner", INNER)
 @pytest.mark.parametrize("scheduled", [False, True], ids=["", "scheduled"])
 def test_it_trains_as_in_torch(make: Any, inner: str, scheduled: bool, device: str) -> None:

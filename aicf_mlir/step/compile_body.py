@@ -17,6 +17,7 @@ from aicf_mlir.frontend.precision import PrecisionName
 from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.frontend.tracing import refuse_surroundings
 from aicf_mlir.host.garbage import cycles_collected
+from aicf_mlir.runtime.binding import Built
 from aicf_mlir.step.loop_step import CompiledLoopStep
 from aicf_mlir.step.options.metrics import GatheredMetrics
 from aicf_mlir.step.options.seed import Randomness
@@ -38,9 +39,23 @@ class LoopRequest(Request):
 
     def anew(self) -> LoopRequest:
         """Return the request for the objects that the body reaches now: a replaced optimizer or model is accepted."""
-        body = LoopBody(self.body.function, self.body.states)
+        return self._with_states(self.body.states)
+
+    def _with_states(self, states: Sequence[torch.Tensor]) -> LoopRequest:
+        body = LoopBody(self.body.function, states)
         optimizers = tuple(body.optimizers.values())
         return replace(self, groups=None, body=body, model=body.model, optimizers=optimizers)
+
+    def built(self) -> tuple[LoopRequest, Built]:
+        """Return what `build` returns. A tensor outside of modules that the body writes to becomes a buffer of the step."""
+        request = self
+        while True:
+            try:
+                return request, request.build()
+            except WritesState as found:
+                if any(found.tensor is state for state in request.body.states):
+                    raise
+                request = request._with_states((*request.body.states, found.tensor))
 
     def trace_group(
         self, batch: Batch | None, size: int | None, host_values: Mapping[torch.Tensor, str]
@@ -113,18 +128,11 @@ def compile_step(
     """
     arguments = locals()
     refuse_surroundings(source.here())
-    states: list[torch.Tensor] = []
-    while True:
-        traced = LoopBody(body, states)
-        optimizers = tuple(traced.optimizers.values())
-        request = LoopRequest.of("loop", traced.model, optimizers, arguments, body=traced)
-        try:
-            with cycles_collected():
-                return CompiledLoopStep(request, request.build())
-        except WritesState as found:  # a second time, with that tensor as a buffer of the step
-            if any(found.tensor is state for state in states):
-                raise
-            states.append(found.tensor)
+    traced = LoopBody(body)
+    optimizers = tuple(traced.optimizers.values())
+    request = LoopRequest.of("loop", traced.model, optimizers, arguments, body=traced)
+    with cycles_collected():
+        return CompiledLoopStep(*request.built())
 
 
 class LoopFunction:

@@ -246,7 +246,7 @@ class CompiledTrainStep(ExaminedStep):
         """
         with self._session:  # refuses a forked child, and another thread; binding takes the lock again
             request = self._request.anew()
-        built = request.build()
+        request, built = request.built()
         self._ready_to_install(built.stages)
         with built.store.session, held():
             self._request = request

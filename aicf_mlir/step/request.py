@@ -147,6 +147,10 @@ class Request:
         """The precision of computation, on the device of the step."""
         return self.effect(StepPrecision).precision.on(self.device)
 
+    def built(self) -> tuple[Request, Built]:
+        """Return what `build` returns, and the request that it is for: this one, or one that has learned more."""
+        return self, self.build()
+
     def build(self) -> Built:
         """Trace, lower, plan and bind. Nothing is bound unless everything before has succeeded."""
         unwrapped(self.model)

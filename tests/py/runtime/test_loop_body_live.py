@@ -287,3 +287,39 @@ def test_compiled_again_it_asks_anew_what_a_call_leaves() -> None:
         step.recompile()
     ends["zeroed"] = True
     step(batch_of("cpu"))
+
+
+def test_compiled_again_it_keeps_a_tensor_that_only_a_later_call_writes_to() -> None:
+    """A look ahead of three steps (arXiv:1907.08610): its slow weights are in a list, and no call before reaches them."""
+    nets = [nn.Linear(4, 3), nn.Linear(4, 3)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    sgds = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+    slow = [[p.detach().clone() for p in net.parameters()] for net in nets]
+
+    def body_of(place: int) -> Any:
+        net, sgd, kept, called = nets[place], sgds[place], slow[place], {"times": 0}
+
+        def body(batch: Any) -> None:
+            sgd.zero_grad()
+            F.cross_entropy(net(batch["x"]), batch["t"]).backward()
+            sgd.step()
+            called["times"] += 1
+            if called["times"] % 3 == 0:
+                with torch.no_grad():
+                    for p, q in zip(net.parameters(), kept, strict=True):
+                        p.copy_(q.lerp_(p, 0.5))
+
+        return body
+
+    eager, step = body_of(1), compile_step(body_of(0), example=batch_of("cpu"), device="cpu")
+    for number in range(6):
+        eager(batch_of("cpu", seed=number))
+        try:
+            step(batch_of("cpu", seed=number))
+        except GuardError:
+            step.recompile()
+            step(batch_of("cpu", seed=number))
+        for ours, theirs in zip(
+            (*nets[0].parameters(), *slow[0]), (*nets[1].parameters(), *slow[1]), strict=True
+        ):
+            torch.testing.assert_close(ours, theirs)

@@ -139,8 +139,8 @@ class LoopRun:
         self, result: Any, loss: torch.Tensor, where: Any, left: Sequence[Request]
     ) -> dict[str, torch.Tensor]:
         """Return the tensors that the step gives with the loss, by name; `left`: what Python does to the places around it."""
-        texts = self.recorder.book.texts
-        found = Outputs(loss, self.recorder.read, where, texts, self.recorder.converted)
+        texts, recorder = self.recorder.book.texts, self.recorder
+        found = Outputs(loss, recorder.read, where, texts, recorder.converted, recorder.twin)
         self.returned = found.of(result)
 
         def calls(requests: Sequence[Request], verb: str) -> list[Call]:

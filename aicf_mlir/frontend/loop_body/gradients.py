@@ -174,6 +174,7 @@ class GradientRecorder(Recorder):
     def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Handle a call as in every step; gradients of parameters are the trace's."""
         expect_tensors(function_name(func), args, kwargs)
+        given = args[0] if args else None
         args, kwargs = with_tensors(tuple(args)), with_tensors(dict(kwargs))
         args = self.traced(args)
         named: dict[str, Any] = self.traced(kwargs)
@@ -223,7 +224,8 @@ class GradientRecorder(Recorder):
         result = super().seen(func, args, named)
         if name == "zero_" and any(args[0] is gradient for gradient in self._gradients.values()):
             self._zeroed[id(args[0])] = args[0]._version
-        return result
+        changed = result is not None and result is self.twins.get(id(given))
+        return given if changed else result  # so `state.total += x` leaves the tensor that was there
 
     def written_to(self, operand: torch.Tensor, how: str, location: SourceLocation | None) -> None:
         """Handle a write to a parameter or a part of it: its new value, at which gradients end as at the old one."""

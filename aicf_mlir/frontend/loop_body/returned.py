@@ -83,6 +83,8 @@ class Outputs:
     texts: Texts
     converted: Mapping[int, tuple[Any, Number]]
     """The numbers that Python numbers stand for, by their ids."""
+    twin: Callable[[torch.Tensor], torch.Tensor]
+    """The tracer's tensor that replaces a user's."""
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """The outputs by name."""
     numbers: dict[int, str] = field(default_factory=dict[int, str])
@@ -106,7 +108,7 @@ class Outputs:
         if type(value) is str:
             value = self.texts.resolved(value)
         if isinstance(value, torch.Tensor):
-            return Output(self._name(value, path))
+            return Output(self._name(self.twin(value), path))
         if isinstance(value, Number):
             for place in value.places:
                 if place not in self.numbers:

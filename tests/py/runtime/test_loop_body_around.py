@@ -20,7 +20,7 @@ from loop_bodies_around import (
 )
 from torch import nn
 
-from aicf_mlir import GuardError, TraceError, compile_step
+from aicf_mlir import GuardError, TraceError, compile_step, train_step
 
 each_body = pytest.mark.parametrize("make", BODIES, ids=lambda make: make().__name__)
 
@@ -211,3 +211,32 @@ def test_numbers_of_a_module_are_followed_with_those_beside_them() -> None:
         body(*worlds[1], *batch_of(number))
         for name in ("total", "count", "mean"):
             assert getattr(worlds[0][1], name) == pytest.approx(getattr(worlds[1][1], name), rel=1e-5)
+
+
+class Sums:
+    """Sums and counts in tensors that an object and a dictionary hold."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.net = nn.Linear(4, 2)
+        self.sgd = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.total, self.seen = torch.zeros(()), {"rows": torch.zeros((), dtype=torch.long)}
+
+    def body(self, batch: Any) -> Any:
+        self.sgd.zero_grad()
+        loss = self.net(batch["x"]).square().mean()
+        loss.backward()
+        self.sgd.step()
+        self.total += loss.detach()
+        self.seen["rows"] += len(batch["x"])
+        return self.total, self.total / self.seen["rows"]
+
+
+def test_sums_in_tensors_are_kept_by_augmented_assignment() -> None:
+    ours, theirs = Sums(), Sums()
+    held, step = ours.total, train_step(device="cpu")(ours.body)
+    for number in range(4):
+        batch = {"x": torch.randn(3, 4, generator=torch.Generator().manual_seed(number))}
+        torch.testing.assert_close(step(batch), theirs.body(batch))
+        assert ours.total is held
+        torch.testing.assert_close((ours.total, ours.seen), (theirs.total, theirs.seen))

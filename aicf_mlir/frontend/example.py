@@ -44,6 +44,8 @@ def input_and_target(batch: Any) -> tuple[Any, Any]:
     if isinstance(batch, Mapping):
         entries = cast(Mapping[str, Any], batch)
         return entries["x"], entries["t"]
+    if isinstance(batch, torch.Tensor):
+        raise trace_error("expected a batch of two, (x, t), got one tensor; pass loss_fn=")
     if len(batch) != 2:
         raise trace_error(f"expected a batch of two, (x, t), got {len(batch)} entries; pass loss_fn=")
     return batch[0], batch[1]

@@ -3,6 +3,7 @@
 {"x": x, "t": t}                  x, t
 (x, t)                            0, 1
 [{"ids": i, "mask": m}, labels]   0.ids, 0.mask, 1
+x, one tensor                     0
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
 from aicf_mlir.frontend.values import is_a, members
 
-Batch: TypeAlias = Mapping[str, Any] | Sequence[Any]
-"""Tensors in dictionaries, tuples, named tuples and lists."""
+Batch: TypeAlias = Mapping[str, Any] | Sequence[Any] | torch.Tensor
+"""Tensors in dictionaries, tuples, named tuples and lists, or one tensor."""
+
+ALONE = "0"
+"""The name of a batch that is one tensor."""
 
 DEEPEST = 32
 """The most levels of nesting; more is a container that contains itself."""
 
-EXPECTED = 'a dictionary such as {"x": x, "t": t}, a tuple or a list of tensors'
+EXPECTED = 'a dictionary such as {"x": x, "t": t}, a tuple or a list of tensors, or one tensor'
 
 
 class Entries(dict[str, Any]):
@@ -43,7 +47,9 @@ class Structure:
     """One level of nesting: the kind of its container, and the structure of each member; None for a tensor."""
 
     kind: type
-    """The kind of the level: dict for every mapping, list, tuple, or the class of a named tuple."""
+    """The kind of the level: dict for every mapping, list, tuple, the class of a named tuple, or Tensor for a batch that is
+    one tensor.
+    """
     members: tuple[tuple[str, Structure | None], ...]
     """The members by the key or the number of each, in order."""
     needs_dense: str = ""
@@ -61,6 +67,8 @@ class Structure:
 
     def rebuilt(self, tensors: Mapping[str, torch.Tensor], path: str = "") -> Any:
         """Return the batch of these tensors, by name."""
+        if self.kind is torch.Tensor:
+            return tensors[ALONE]
         entries = {
             key: tensors[path + key] if inner is None else inner.rebuilt(tensors, f"{path}{key}.")
             for key, inner in self.members
@@ -88,6 +96,8 @@ class Structure:
             if is_a(batch, Mapping):
                 return dict(members(batch) or ())
             raise BindError(f"{step}: a batch is a dict of tensors, got {type(batch).__name__}")
+        if self.kind is torch.Tensor and is_a(batch, torch.Tensor):
+            return {ALONE: batch}
         found = dict[str, Any]()
         self._collect(step, batch, "", found)
         return found
@@ -104,6 +114,8 @@ class Structure:
 
     def __str__(self) -> str:
         keys = [key for key, _ in self.members]
+        if self.kind is torch.Tensor:
+            return "one tensor"
         return f"a dict with {keys}" if self.kind is dict else f"a {self.kind.__name__} of {len(keys)}"
 
 
@@ -111,6 +123,8 @@ def named(batch: object, path: str = "", depth: int = 0) -> tuple[dict[str, Any]
     """Return the entries of an example batch by name, and its structure. Raises TraceError for an invalid batch."""
     if depth == DEEPEST:
         raise trace_error(f"the batch is nested more than {DEEPEST} levels deep{_at(path)}")
+    if not depth and is_a(batch, torch.Tensor):
+        return {ALONE: batch}, Structure(torch.Tensor, ((ALONE, None),))
     if (entries := _members(batch)) is None:
         raise trace_error(f"the batch must be {EXPECTED}, got {type(batch).__name__}")
     found, members = dict[str, Any](), list[tuple[str, Structure | None]]()

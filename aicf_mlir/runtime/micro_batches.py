@@ -43,6 +43,10 @@ def shapes_of_parts(example: Any) -> Any:
     """
     if example is None:
         return None
+    if is_a(example, torch.Tensor):
+        raise BindError(
+            "accumulate= takes lists of batches, and a list of tensors is one batch: make the batch a tuple, (x,)"
+        )
     found: list[Any] = []
     for each in several(example):
         for part in several(each) if is_a(each, (list, tuple)) else [each]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +43,7 @@ class LoopRequest(Request):
         return self._with_states(self.body.states)
 
     def _with_states(self, states: Sequence[torch.Tensor]) -> LoopRequest:
-        body = LoopBody(self.body.function, states)
+        body = LoopBody(self.body.function, states, self.body.takes_several)
         optimizers = tuple(body.optimizers.values())
         return replace(self, groups=None, body=body, model=body.model, optimizers=optimizers)
 
@@ -127,8 +128,11 @@ def compile_step(
     Raises TraceError for code that cannot be expressed, with the user's line.
     """
     arguments = locals()
+    return _compiled(LoopBody(body), arguments)
+
+
+def _compiled(traced: LoopBody, arguments: Mapping[str, Any]) -> CompiledLoopStep:
     refuse_surroundings(source.here())
-    traced = LoopBody(body)
     optimizers = tuple(traced.optimizers.values())
     request = LoopRequest.of("loop", traced.model, optimizers, arguments, body=traced)
     with cycles_collected():
@@ -163,8 +167,12 @@ class LoopFunction:
     def __call__(self, *batch: Any) -> Any:
         """Run one call of the body and return its result."""
         if self._step is None:
-            options: dict[str, Any] = {"example": [batch[0] if len(batch) == 1 else batch], **self._options}
-            self._step = compile_step(self._body, **options)
+            given = batch[0] if len(batch) == 1 else batch
+            example = given if isinstance(given, torch.Tensor) else [given]
+            bound = inspect.signature(compile_step).bind(self._body, example=example, **self._options)
+            bound.apply_defaults()
+            takes_several = True if len(batch) > 1 else None
+            self._step = _compiled(LoopBody(self._body, (), takes_several), bound.arguments)
         return self._step(*batch)
 
 

@@ -28,8 +28,15 @@ class LoopBody:
     order.
     """
 
-    def __init__(self, function: Callable[..., Any], states: Sequence[torch.Tensor] = ()):
-        """Take `states`: the tensors outside of modules that it writes to."""
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        states: Sequence[torch.Tensor] = (),
+        takes_several: bool | None = None,
+    ):
+        """Take `states`: the tensors outside of modules that it writes to; `takes_several`: True if the members of a batch
+        are arguments of their own, None if its signature decides.
+        """
         if not callable(function) or isinstance(function, torch.nn.Module):
             raise trace_error(f"a loop body is a function of a batch, got {type(function).__name__}")
         self.function = function
@@ -53,11 +60,12 @@ class LoopBody:
             for p in inspect.signature(function).parameters.values()
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
         ]
-        self._several = len(required) > 1
+        self.takes_several = len(required) > 1 if takes_several is None else takes_several
 
     def call(self, batch: Any) -> Any:
         """Call the function on a batch: with its members one by one, if it takes several arguments."""
-        return self.function(*batch) if self._several else self.function(batch)
+        is_one = not self.takes_several or isinstance(batch, torch.Tensor)
+        return self.function(batch) if is_one else self.function(*batch)
 
     def run(self) -> LoopRun:
         """Return one more run, for one trace."""

@@ -99,6 +99,34 @@ def test_a_nested_batch_trains_as_a_flat_one(name: str, device: str) -> None:
     step.train_step(batches[0])
 
 
+def autoencoded(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return F.mse_loss(model(x), x)
+
+
+def test_one_tensor_is_a_batch(device: str) -> None:
+    batches = [tensors(5, device, seed)[0] for seed in range(3)]
+    model, optimizer, step = made(device, autoencoded, batches[0])
+    other, its, plain = made(device, lambda model, batch: autoencoded(model, batch["x"]), {"x": batches[0]})
+    for x in batches:
+        assert_same_bits({"loss": step.train_step(x)}, {"loss": plain.train_step({"x": x})})
+    step.capture(batches[0])
+    ours = step.replay(inputs=batches[1])
+    assert_same_bits({"loss": ours}, {"loss": plain.train_step({"x": batches[1]})})
+    assert_same_bits(values(model, optimizer), values(other, its))
+    step.recompile()
+    assert step.inputs.shape == batches[0].shape
+    for batch, found in (((batches[0],), "a tuple of 1"), ({"x": batches[0]}, r"a dict with \['x'\]")):
+        with pytest.raises(BindError, match=f"the batch is {found}, compiled for one tensor"):
+            step.train_step(batch)
+
+
+def test_one_tensor_is_no_list_of_batches() -> None:
+    model = mlp(D, D)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(BindError, match=r"a list of tensors is one batch: make the batch a tuple, \(x,\)"):
+        compile_train_step(model, sgd, loss_fn=autoencoded, example=X, accumulate=2, device="cpu")
+
+
 def test_the_batches_of_a_data_loader(device: str) -> None:
     x, t = tensors(12, device)
     model, optimizer, step = made(device, None, next(iter(DataLoader(TensorDataset(x, t), batch_size=4))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -101,3 +102,35 @@ def test_the_decorator_compiles_at_the_first_call(device: str) -> None:
         loss = decorated(torch.ones(size, 4, device=device), torch.ones(size, 2, device=device))
         assert loss.shape == ()
     assert vars(decorated)["__name__"] == "body"
+
+
+ARGUMENTS: dict[str, Any] = {
+    "one tensor": lambda step, x, t: (lambda x: step(x, x[:, :2]), (x,)),
+    "one of two": lambda step, x, t: (lambda x, t=None: step(x, x[:, :2] if t is None else t), (x, t)),
+    "any number": lambda step, x, t: (lambda *batch: step(*batch), (x, t)),
+    "a tuple": lambda step, x, t: (lambda batch: step(*batch), ((x, t),)),
+}
+"""How a body takes its batch, and how it is called."""
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments_arrive_as_in_a_plain_call(name: str, device: str) -> None:
+    weights: list[torch.Tensor] = []
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 2).to(device)
+        sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+
+        def step(x: torch.Tensor, t: torch.Tensor, net: Any = net, sgd: Any = sgd) -> None:
+            sgd.zero_grad()
+            (net(x) - t).square().mean().backward()
+            sgd.step()
+
+        body, arguments = ARGUMENTS[name](
+            step, torch.randn(3, 4, device=device), torch.ones(3, 2, device=device)
+        )
+        called = train_step(device=device)(body) if compiles else body
+        for _ in range(2):
+            called(*arguments)
+        weights.append(net.weight.detach().clone())
+    torch.testing.assert_close(*weights)

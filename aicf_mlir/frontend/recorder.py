@@ -262,6 +262,7 @@ class Recorder(InnerGradients, TorchFunctionMode):
             why = self.known.why(operands)
             raise value_read(UNKNOWN_SHAPES.get(name, UNKNOWN_SHAPE), location, why)
         if carriers and not torch.is_grad_enabled():
+            without_claims(result, operands)
             for operand, version in zip(carriers, versions, strict=True):
                 if operand._version != version:
                     self.written_to(operand, "changes a tensor in place under `no_grad`", location)
@@ -320,6 +321,14 @@ def tensors(tree: object) -> Iterator[torch.Tensor]:
     elif not is_plain(tree):
         for _, each in members(tree) or ():
             yield from tensors(each)
+
+
+def without_claims(result: object, operands: Sequence[torch.Tensor]) -> None:
+    """Take the mark of a gradient from tensors made under `no_grad`: while torch traces, the result of `F.pad` has it."""
+    memories = {memory_of(operand) for operand in operands}
+    for made in tensors(result):
+        if made.requires_grad and made.is_leaf and memory_of(made) not in memories:
+            made.requires_grad_(False)
 
 
 def is_cut_off(tensor: torch.Tensor) -> bool:

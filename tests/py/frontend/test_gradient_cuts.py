@@ -61,6 +61,15 @@ def quiet_view(m: Any, x: Tensor, h: Tensor) -> Tensor:
     return h * v[:, None]
 
 
+def quiet_pad_changed(m: Any, x: Tensor, h: Tensor) -> Tensor:
+    """While torch traces, the result of `F.pad` says that it has a gradient."""
+    with torch.no_grad():
+        o = F.pad(h, (0, 2)).t()
+        o[0].add_(o[1])
+        o[3:] = 2.0
+    return h * o.t()[:, :3] + o[3][:, None]
+
+
 def nested(m: Any, x: Tensor, h: Tensor) -> Tensor:
     with torch.no_grad():
         a = h * 2
@@ -164,6 +173,7 @@ BODIES: dict[str, Body] = {
     "a write under no_grad": quiet_into_fresh,
     "a write into a value of no_grad": fresh_from_quiet,
     "a view under no_grad": quiet_view,
+    "a write into a padded value of no_grad": quiet_pad_changed,
     "views under no_grad": loose_views,
     "a recurrent layer": packed,
     "enable_grad in no_grad": nested,

@@ -30,6 +30,8 @@ class Selected(Tensor):
     """[N] of booleans."""
     key: object
     """Equal for the same selection of the same rows."""
+    is_led: bool = False
+    """Whether a dimension of one stands in front of that of the rows, as after `x[None, places]`."""
 
     @staticmethod
     def of(rows: Tensor, mask: Tensor, key: object) -> Selected:

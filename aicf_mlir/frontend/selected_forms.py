@@ -88,7 +88,8 @@ class Forms:
         return x.rows[parts]
 
     def taken(self, x: Tensor, parts: tuple[Any, ...]) -> Selected:
-        """Return the elements of `x` at selected places."""
+        """Return the elements of `x` at selected places, maybe with a dimension of one in front."""
+        is_led, parts = parts[0] is None, parts[parts[0] is None :]
         chosen = [each for each in parts if type(each) is Selected]
         first = chosen[0]
         if (
@@ -103,7 +104,21 @@ class Forms:
             for each in chosen
         ):
             raise NotByRow("places of one mask")
-        return first.like(x[(*(each.rows for each in chosen), *rest)])
+        made = first.like(x[(*(each.rows for each in chosen), *rest)])
+        made.is_led = is_led
+        return made
+
+    def without_lead(self) -> Any:
+        """Return what a function makes of rows with a dimension of one in front, if it takes that dimension away."""
+        x, *given = self.args
+        match self.name, *given:
+            case (("squeeze" | "__getitem__"), int(first)) if first == 0:
+                return x.like(x.rows)
+            case (("view" | "reshape"), *_) if type(x) is Selected:
+                self.args = (x.like(x.rows), *given)
+                return self.of_view()
+            case _:
+                raise NotByRow("x[None, places] to be reshaped to [-1, …] first")
 
     def of_index_select(self) -> Selected:
         """Take rows at selected places."""

@@ -133,11 +133,13 @@ class Rules(Forms):
         is_operator = self.name.startswith("__")
         if (is_operator and plain in VALUES) or self.kwargs.get("out") is not None:
             raise NotByRow("no value of theirs in Python, and no out=")
+        operands = list(tensors_in([self.args, dict(self.kwargs)]))
+        if any(each.is_led for each in operands if type(each) is Selected):
+            return self.without_lead()
         own: Callable[[], Any] | None = getattr(self, f"of_{plain}", None)
         if own is not None:
             return own()
         name = PYTHONS.get(plain, plain)
-        operands = list(tensors_in([self.args, dict(self.kwargs)]))
         first = next(each for each in operands if type(each) is Selected)
         if name in FACTS:
             return self.func(*self.on_rows(self.args))

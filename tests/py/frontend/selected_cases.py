@@ -165,7 +165,25 @@ def written_by_two_places(p: Tensor, b: Batch) -> Tensor:
     return (mask * p).pow(2).sum()
 
 
+def experts(p: Tensor, b: Batch) -> Tensor:
+    """Mixtral's: each expert takes its tokens by `x[None, places]`."""
+    total = torch.zeros_like(p)
+    weights, chosen = p.softmax(1).topk(2)
+    for number, whose in enumerate(F.one_hot(chosen, 4).permute(2, 1, 0)):
+        which, token = torch.where(whose)
+        rows = p[None, token].reshape(-1, 4) * (number + 1)
+        total.index_add_(0, token, rows.tanh() * weights[token, which, None])
+    return total.pow(2).sum()
+
+
+def led(p: Tensor, b: Batch) -> Tensor:
+    at = torch.where(b["r"])[0]
+    return (p[None, at][0] * p[None, at].squeeze(0) + p[None, at].view(len(at), 4)).exp().sum()
+
+
 WORKS: dict[str, Loss] = {
+    "experts": experts,
+    "a dimension in front": led,
     "len": lambda p, b: p[b["r"]].sum() / len(p[b["r"]]),
     "only if any": only_if_any,
     "many or few": many_or_few,
@@ -281,6 +299,11 @@ REFUSED: dict[str, tuple[Loss, str]] = {
     "median": (lambda p, b: p[b["m"]].median(), "mask"),
     "transposed": (lambda p, b: p[b["r"]].t().sum(), "mask"),
     "a row of each": (lambda p, b: p[b["r"]].softmax(0).sum(), "dimension"),
+    "a dimension in front": (lambda p, b: p[None, torch.where(b["r"])[0]].sum(), "reshaped"),
+    "a place with a dimension in front": (
+        lambda p, b: p[None, torch.where(b["r"])[0]][b["y"]].sum(),
+        "reshaped",
+    ),
     "number of Python": (lambda p, b: p.sum() * float(p[b["m"]].sum().item()), "value"),
     "integer": (lambda p, b: p.sum() * int(p[b["m"]]), "Python"),
     "another shape": (lambda p, b: p[b["r"]].view(b["y"].sum(), -1).sum(), "first size"),

@@ -94,6 +94,23 @@ class Entry:
         return self.key in self.group
 
 
+@dataclass(frozen=True)
+class GroupNumber:
+    """A number of an optimizer's in one of its param groups."""
+
+    optimizer: str
+    group: dict[str, Any]
+    key: str
+    value: Any
+
+    def copied(self) -> Any:
+        """Return its value as an object of its own, where Python makes one: to store the same value is a write too."""
+        kind: object = type(self.value)  # pyright: ignore[reportUnknownVariableType]
+        if kind is float:
+            return self.value + 0.0
+        return (*self.value,) if kind is tuple else self.value
+
+
 class Drivers:
     """The verbs of a body's optimizers and schedulers while it is traced."""
 
@@ -127,6 +144,13 @@ class Drivers:
         drivers = (*self._optimizers.values(), *self._schedulers.values(), *self._scalers.values())
         drivers += tuple(self._wrappers)
         kinds = [(driver, driver.__class__) for driver in drivers]
+        numbers = [
+            GroupNumber(name, group, key, value)
+            for name, optimizer in self._optimizers.items()
+            for group in optimizer.param_groups
+            for key, value in group.items()
+            if key in optimizer.defaults and type(value) in (float, int, bool, tuple)
+        ]
         scalings = [
             (name, scaler, Scaling(name, scaler, _params_of)) for name, scaler in self._scalers.items()
         ]
@@ -150,7 +174,7 @@ class Drivers:
                 _without_hooks(wrapper)
             for name, scaler, scaling in scalings:
                 _limit(name, scaler, scaling.verbs)
-            with written_with_tensors(), replaced(self._recorder.book, self.calls):
+            with written_with_tensors(), replaced(self._recorder.book, self.calls), _unwritten(numbers):
                 yield
             for *_, scaling in scalings:
                 scaling.end()
@@ -249,6 +273,29 @@ class Drivers:
             self.calls.append((scheduler, "step", args, kwargs))
 
         return step
+
+
+@contextmanager
+def _unwritten(numbers: Sequence[GroupNumber]) -> Generator[None]:
+    """Refuse a number that is written to a param group itself, such as one that a wrapper has too: no step would do it."""
+    marks = [number.copied() for number in numbers]
+    for number, mark in zip(numbers, marks, strict=True):
+        number.group[number.key] = mark
+    written: list[GroupNumber] = []
+    try:
+        yield
+    finally:
+        for number, mark in zip(numbers, marks, strict=True):
+            if number.group[number.key] is not mark:
+                written.append(number)
+            number.group[number.key] = number.value
+    if written:
+        name, key = written[0].optimizer, written[0].key
+        raise trace_error(
+            f"the loop body sets {key!r} in a param group of {name}, which it does not take from {name}.param_groups;"
+            f" write for group in {name}.param_groups: group[{key!r}] = …",
+            source.here(),
+        )
 
 
 def _params_of(optimizer: Any) -> list[torch.Tensor]:

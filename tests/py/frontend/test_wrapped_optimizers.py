@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from models import Batch, regression
 from torch import nn
 
-from aicf_mlir import GuardError, compile_step
+from aicf_mlir import GuardError, TraceError, compile_step, train_step
 
 STEPS = 4
 
@@ -192,3 +192,45 @@ def test_a_radius_that_changes_is_refused_by_name() -> None:
         torch.testing.assert_close(step.train_step(batch), eager(batch).detach(), rtol=1e-9, atol=1e-12)
     for p, q in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-12)
+
+
+class Warmed(Around):
+    """Sets the rate of each step, in the param groups of its own or of the inner optimizer, which are the same."""
+
+    def __init__(self, inner: torch.optim.Optimizer, entry: str, value: Any, by_inner: bool = False):
+        super().__init__(inner)
+        self.entry, self.value, self.by_inner = entry, value, by_inner
+
+    def step(self) -> None:
+        for group in (self.inner if self.by_inner else self).param_groups:
+            group[self.entry] = self.value
+        self.inner.step()
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"), [("lr", 0.05), ("lr", 1e-2), ("betas", (0.9, 0.999)), ("amsgrad", True)]
+)
+def test_a_number_set_in_groups_of_its_own_is_refused(entry: str, value: Any) -> None:
+    given = batches("cpu")
+    model, optimizer, body = passing(
+        INNER["adamw"], "cpu", kind=functools.partial(Warmed, entry=entry, value=value)
+    )
+    before = {**optimizer.param_groups[0]}
+    with pytest.raises(
+        TraceError, match=rf"sets '{entry}' in a param group of optimizer.inner, which .* write for"
+    ):
+        compile_step(body, example=given[0], device="cpu")
+    assert optimizer.param_groups[0] == before
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_rate_set_in_the_groups_of_the_inner_one_is_that_of_each_step() -> None:
+    weights: list[torch.Tensor] = []
+    for compiles in (False, True):
+        kind = functools.partial(Warmed, entry="lr", value=0.05, by_inner=True)
+        model, _, body = passing(INNER["adamw"], "cpu", kind=kind)
+        called = train_step(device="cpu")(body) if compiles else body
+        for batch in batches("cpu"):
+            called(batch)
+        weights.append(next(model.parameters()).detach().clone())
+    torch.testing.assert_close(*weights, rtol=1e-9, atol=1e-12)

@@ -42,7 +42,8 @@ class WritesState(TraceError):
     def __init__(self, tensor: torch.Tensor):
         location = source.here()
         super().__init__(
-            f"the loop body writes to a tensor that no module has{quoted(location)}; register it with register_buffer"
+            f"the loop body writes to a tensor that no module has{quoted(location)}; call recompile(), or register it with"
+            " register_buffer"
         )
         self.tensor = tensor
 

@@ -24,6 +24,7 @@ from aicf_mlir.frontend.autograd_graph import edges_behind, edges_from
 from aicf_mlir.frontend.batched import batches, unbatched
 from aicf_mlir.frontend.checkpointed import Checkpoints
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
+from aicf_mlir.frontend.operands_written import OperandsWritten
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.types import has_numbers
 from aicf_mlir.ir.locations import SourceLocation
@@ -74,6 +75,8 @@ class Applied:
 
     function: Any
     location: SourceLocation | None
+    is_once: bool = False
+    """True if its backward has no gradient of its own."""
     results: int = 0
     """The number of results that could have a gradient."""
     is_filled: bool = True
@@ -92,6 +95,7 @@ class Functions:
         """The applications by node of autograd."""
         self._autocast: dict[str, bool] = {}
         self._numbered = 0
+        self.operands = OperandsWritten()
         self.checkpoints = Checkpoints()
 
     @contextmanager
@@ -133,8 +137,12 @@ class Functions:
         applied = Applied(cls, source.here())
         context, is_recorded = Context(needed), torch.is_grad_enabled()
         with gradients_enabled(False):
-            returned = self._forward(cls, context, args)
-            made = as_tuple(returned)
+            with self.operands.forward(cls.__name__, args) as written:
+                returned = self._forward(cls, context, args)
+            copies = {id(operand): copy for operand, copy in written}
+            context.replaced([operand for operand, _ in written], [*copies.values()])
+            made = tuple(copies.get(id(each), each) for each in as_tuple(returned))
+            applied.is_once = differentiates_once(cls) or bool(written)
             left = {id(tensor) for tensor in context.non_differentiable}
             carried = [n for n, each in enumerate(made) if has_gradient(each) and id(each) not in left]
             results = [plain(each) for each in made]
@@ -157,7 +165,7 @@ class Functions:
         number = self._numbered
         self._numbered += 1
         saved = [returned[n] for n in carried]
-        is_once = differentiates_once(applied.function)
+        is_once = applied.is_once
         arriving: list[torch.Tensor] = []
         leaving: dict[int, torch.Tensor] = {}
         for is_enabled in (False,) if is_once else (True, False):  # as with create_graph, where that can be

@@ -25,6 +25,7 @@ from aicf_mlir.frontend import custom_ops, source
 from aicf_mlir.frontend.assertions import passed
 from aicf_mlir.frontend.batched import batches, is_batched, unbatched
 from aicf_mlir.frontend.caught import note_raised
+from aicf_mlir.frontend.custom_gradients import CUSTOM_GRADIENT
 from aicf_mlir.frontend.drawn import refuse_generator
 from aicf_mlir.frontend.functions import Functions
 from aicf_mlir.frontend.inner_gradients import OF_GRAD, InnerGradients, makes_leaf
@@ -145,6 +146,7 @@ class Recorder(InnerGradients, TorchFunctionMode):
         if (chosen := self.selections.instead(func, name, args, kwargs, location)) is not None:
             with self:
                 return chosen()
+        self.functions.operands.before(self, name, args)
         args = self.traced(tuple(args))
         named: dict[str, Any] = self.traced(dict(kwargs))
         kwargs = named
@@ -191,6 +193,8 @@ class Recorder(InnerGradients, TorchFunctionMode):
         versions = [(operand, operand._version) for operand in operands if self._is_detached(operand)]
         without = [operand for operand in operands if not operand.requires_grad]
         result = self._run(location, func, name, args, kwargs)
+        if func is not CUSTOM_GRADIENT and any(True for _ in tensors(result)):
+            self.functions.operands.expect_unread(operands, location)
         made = without if carries_gradient else [*without, *tensors(result)]
         self.leaves.update({id(tensor): tensor for tensor in made if tensor.requires_grad and tensor.is_leaf})
         for operand, version in versions:

@@ -201,5 +201,6 @@ class StepModule(torch.nn.Module):
                 functions.checkpoints.call_again(loss)
         functions.expect_known(loss)
         refuse_returned((loss, outputs), source.of_function(function))
+        functions.operands.expect_unread([loss, *outputs.values()], source.of_function(function))
         self.outputs[:] = outputs
         return loss, *outputs.values()

@@ -301,6 +301,23 @@ class OfBuffers(Function):
         return grads[0] * (ctx.m.variance + 1) + ctx.m.mean, None
 
 
+class Shifted(Function):
+    """Changes its operand in place without a word of it, saves it and returns it, as TabNet's sparsemax does."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        x -= x.amax(1, keepdim=True)
+        x[:, 0] = 0.5
+        x.mul_(2)
+        ctx.save_for_backward(x)
+        return x.exp(), x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return grads[0] * x + grads[1]
+
+
 reversed_: Any = Reversal.apply
 
 
@@ -339,6 +356,7 @@ FUNCTIONS: dict[str, Body] = {
     "of its operand twice": lambda m, x, h: Clipped.apply(h) * 2 + Clipped.apply(h) * torch.arange(3),
     "saved": lambda m, x, h: m.two(Swish.apply(h)),
     "in place": lambda m, x, h: m.two(MaskedCopy.apply(h)),
+    "changes its operand": lambda m, x, h: (y := Shifted.apply(m.two(h)))[0] + y[1],
     "linear": lambda m, x, h: Linear.apply(h, m.two.weight, m.two.bias),
     "linear of data": lambda m, x, h: Linear.apply(x, m.two.weight, None) + h,
     "linear without bias": lambda m, x, h: Linear.apply(h, m.two.weight),

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from autograd_functions import FUNCTIONS, Body, Clipped, Forward, OfBuffers, Split, Swish, Tensor
+from autograd_functions import FUNCTIONS, Body, Clipped, Forward, OfBuffers, Shifted, Split, Swish, Tensor
 from in_place_steps import KINDS, Writer, assert_as_torch, batch_of, compiled, in_torch, loss_of
 from torch.autograd import Function, grad
 
@@ -45,7 +45,8 @@ def differentiated_again(body: Body) -> Body:
 
 @pytest.mark.parametrize("kind", KINDS[:2])
 @pytest.mark.parametrize(
-    "name", [name for name in FUNCTIONS if name not in ("once", "in a reentrant checkpoint")]
+    "name",
+    [name for name in FUNCTIONS if name not in ("once", "changes its operand", "in a reentrant checkpoint")],
 )
 def test_gradients_of_the_gradient_are_torchs(name: str, kind: str) -> None:
     assert_as_torch(differentiated_again(FUNCTIONS[name]), kind)
@@ -133,8 +134,37 @@ def kept(ctx: Any, gradient: Tensor) -> Any:
     return gradient, None
 
 
+def read_after(m: Any, x: Tensor, h: Tensor) -> Tensor:
+    y = h * 2
+    return Shifted.apply(y[:2])[0].sum() + y
+
+
+class OfView(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        flat = x.view(-1)
+        x.mul_(2)
+        return flat * 3
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0].view(4, 3)
+
+
 REFUSED: dict[str, tuple[Body, str]] = {
     "mark_dirty": (lambda m, x, h: Dirty.apply(h * 1), r"'Dirty' changes an operand in place \(mark_dirty\)"),
+    "read after it was changed": (
+        read_after,
+        "reads or returns a tensor .* that the forward of the autograd function 'Shifted' has changed in place",
+    ),
+    "a part of a parameter": (
+        lambda m, x, h: Shifted.apply(m.two.weight[:2])[0].sum() + h,
+        "changes a tensor in place under `no_grad`",
+    ),
+    "a view of what is changed": (
+        lambda m, x, h: OfView.apply(h * 1).view(4, 3),
+        "reads or returns a tensor .* that the forward of the autograd function 'OfView' has changed in place",
+    ),
     "not written": (
         lambda m, x, h: Forward.apply(h),
         "backward of the autograd function 'Forward' cannot be traced: NotImplementedError: only forward",
@@ -183,6 +213,25 @@ def test_what_cannot_be_known_is_refused(name: str) -> None:
     with pytest.raises(TraceError, match=message) as raised:
         trace(Writer(body), loss_of, batch_of(torch.float64))
     assert re.match(r".*(test_)?autograd_functions.py:\d+: ", str(raised.value))
+
+
+def test_an_operand_that_was_changed_is_not_returned() -> None:
+    def loss(model: Any, batch: Any) -> Any:
+        h = model(batch["x"]) * 1
+        return Shifted.apply(h)[0].sum(), {"h": h}
+
+    with pytest.raises(
+        TraceError, match=r"reads or returns a tensor .* that the forward of the autograd function"
+    ):
+        trace(Writer(lambda m, x, h: h), loss, batch_of(torch.float64))
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_one_that_changes_its_operand_is_differentiable_once(kind: str) -> None:
+    """torch takes a second gradient through what is saved, which is another tensor in a step."""
+    body = differentiated_again(FUNCTIONS["changes its operand"])
+    with pytest.raises(TraceError, match="trying to differentiate twice a function that was marked"):
+        compiled(Writer(body), batch_of(torch.float64), kind)
 
 
 def test_a_gradient_that_leaves_its_backward_is_refused() -> None:

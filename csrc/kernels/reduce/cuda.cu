@@ -44,8 +44,8 @@ struct Destination {
   }
 };
 
-// Rows: THREADS neighbours add the terms of one result, W at a time. blockIdx.y is the part. W > 1 needs terms
-// that are neighbours, rows and parts that begin at multiples of 16 bytes.
+// Rows: THREADS neighbours add the terms of one result, W at a time. blockIdx.y is the part. W > 1 needs
+// terms that are neighbours, rows and parts that begin at multiples of 16 bytes.
 template <class T, class Integer, int THREADS, int W>
 __global__ void sum_rows_kernel(Destination<T> to, const T* x, const __grid_constant__ SumArguments s) {
   dependency_wait();

@@ -10,7 +10,7 @@ import pytest
 import torch
 from cuda_on_host import HostKernels
 from generated_cases import GeneratedCase, difference, span, view
-from generated_shapes import shape_cases
+from generated_shapes import across_cases, few_row_cases
 from programs import run_pipeline, step_function
 from samples import indexing, windows
 from torch.nn.grad import conv2d_weight
@@ -115,8 +115,7 @@ def test_is_what_the_interpreter_computes(element: str, tmp_path: Path) -> None:
 
 def test_across_and_of_few_rows(tmp_path: Path) -> None:
     """Threads along what lies across, and all of a block along the columns."""
-    known = [case for case in shape_cases() if case.name.startswith(("across", "few rows"))]
-    assert len(known) == 11
+    known = [*across_cases("sm_90"), *few_row_cases("sm_90")]
     host = HostKernels([case.kernel for case in known], tmp_path)
     for case in known:
         assert ("across=256" if "rows" in case.name else "across=1") in scheduled(case.kernel).schedule

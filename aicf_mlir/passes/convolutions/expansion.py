@@ -12,7 +12,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.convolutions import Convolved, ConvolvingOp
 from aicf_mlir.dialects.nn.emitter import Emitter
-from aicf_mlir.dialects.nn.unfolded_windows import exchanged, folded, images_first, reshaped, unfolded
+from aicf_mlir.dialects.nn.unfolded_windows import exchanged, folded, images_first, reshaped, tiles, unfolded
 from aicf_mlir.dialects.nn.window_relation import Windows
 from aicf_mlir.ir.tensor_op import shape_of
 
@@ -119,20 +119,20 @@ class _Expanded:
 
         Where those are too few to fill a chip, one for each of several parts of an image.
         """
-        n, channels, *_ = shape_of(x)
+        n, channels, *spatial = shape_of(x)
         outputs, size, groups = shape_of(dy)[1], shape_of(dy)[2:], self._convolved.groups
         kernel, own = self._op.size.get_values(), channels // groups
         windows = self._convolved.windows(kernel)
         rows, columns, places = outputs // groups, own * math.prod(kernel), math.prod(size)
-        if windows.kernel == windows.stride == (1,) * windows.rank and windows.low == (0,) * windows.rank:
+        if max(kernel) == 1 and tiles(windows, spatial, size):
             taken = self._insert(nn.ReshapeOp(x, (n, groups, columns, places)))
         else:
             apart = reshaped(self._insert, self._taken(x, windows, size), (groups, columns, n, places))
             taken = self._insert(nn.TransposeOp(apart, (2, 0, 1, 3)))
         elements = reshaped(self._insert, dy, (n, groups, rows, places))
-        tiles = n * groups * -(-rows // TILE) * -(-columns // TILE)
+        blocks = n * groups * -(-rows // TILE) * -(-columns // TILE)
         even = [parts for parts in range(1, max(places // SHORTEST, 1) + 1) if places % parts == 0]
-        parts = next((parts for parts in even if parts * tiles >= self._tiles), even[-1])
+        parts = next((parts for parts in even if parts * blocks >= self._tiles), even[-1])
         if parts > 1:
             cut = [
                 reshaped(self._insert, each, (*shape_of(each)[:3], parts, places // parts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -27,6 +27,7 @@ from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, collapse, elements
 from aicf_mlir.kernels.schedule_text import ScheduleText, expect, powers
+from aicf_mlir.kernels.steps import lookups
 
 THREADS = 128
 IN_FLIGHT = 64
@@ -147,15 +148,27 @@ def across(kernel: Kernel, axes: list[Axis], wide: int) -> list[Axis]:
     if len(axes) < 2 or axes[-1].size % wide:
         return axes
     *outer, last = axes
-    for number in varying(kernel, axes):
-        side = next((axis for axis in outer if axis.strides[number] == 1), None)
-        count = SECTOR // size_of(tensors(kernel)[number].element)
-        if side is None or last.strides[number] in (0, 1) or side.size % count:
+    for element, steps in reads(kernel, axes):
+        *before, along = steps
+        at = next((n for n, step in enumerate(before) if step in (1, -1)), None)
+        count = SECTOR // size_of(element)
+        if at is None or along in (0, 1, -1, None) or outer[at].size % count:
             continue
-        at = outer.index(side)
+        side = outer[at]
         outer[at] = parted(side, side.size // count, count)
         return [*outer, parted(last, last.size // wide, wide), parted(side, count, 1), parted(last, wide, 1)]
     return axes
+
+
+def reads(kernel: Kernel, axes: Sequence[Axis]) -> Iterator[tuple[str, tuple[int | None, ...]]]:
+    """What makes up the traffic: the element type, and the step along each axis, of tensors that differ along all of them, and of
+    places where the body reads a table.
+    """
+    for number in varying(kernel, axes):
+        yield tensors(kernel)[number].element, tuple(axis.strides[number] for axis in axes)
+    for line in zip(*(lookups(kernel, axis) for axis in axes), strict=True):
+        (element, *_), steps = zip(*line, strict=True)
+        yield element, steps
 
 
 def parted(axis: Axis, size: int, step: int) -> Axis:

@@ -11,6 +11,7 @@ from aicf_mlir.codegen.llvm.operations import binary, operation
 from aicf_mlir.codegen.llvm.text import Function, Value, constant, suffix
 from aicf_mlir.ir.body import REDUCTIONS, Line, is_table
 from aicf_mlir.kernels.kernel import Axis, Kernel, Tensor
+from aicf_mlir.kernels.steps import steps_of
 
 
 @dataclass(frozen=True)
@@ -208,9 +209,9 @@ class Point:
 
     def _table_run(self, line: Line, table: Tensor) -> Value | None:
         """The elements as one vector, where one index goes with the lanes along neighbours, and no other has lanes."""
-        if self.count == 1:
+        if self.lanes is None or self.count == 1:
             return None
-        steps = [self._step(arg) for arg in line.args[1:]]
+        steps = steps_of(self.kernel, line.args[1:], self.lanes.axis)
         moving = [d for d, step in enumerate(steps) if step != 0]
         if len(moving) != 1 or steps[moving[0]] != 1 or table.strides[moving[0]] != 1:
             return None
@@ -223,26 +224,6 @@ class Point:
         row = self.function.pointer(self.place.pointers[line.args[0]], STORED[table.element], offset.text)
         indices = self[line.args[1 + moving[0]]]
         return memory.load_run(self.function, row, table.element, indices, table.shape[moving[0]])
-
-    def _step(self, value: int) -> int | None:
-        """How much an i64 grows from lane to lane; None where that is not known."""
-        body = self.kernel.body
-        assert self.lanes is not None
-        if value < len(body.args):
-            return None if self.lanes.axis.strides[value] else 0
-        line = body.lines[value - len(body.args)]
-        if line.op == "scalar.index":
-            dims = self.lanes.axis.dims
-            return int(dims == (line.attr,)) if len(dims) == 1 or line.attr not in dims else None
-        if line.op in REDUCTIONS:
-            return None
-        steps = [self._step(arg) for arg in line.args if not is_table(body.type(arg))]
-        if not any(steps) and None not in steps:
-            return 0
-        if line.op in ("arith.addi", "arith.subi") and None not in steps:
-            left, right = (step or 0 for step in steps)
-            return left + right if line.op == "arith.addi" else left - right
-        return None
 
     def store(self, result: int) -> None:
         """Write a result here."""

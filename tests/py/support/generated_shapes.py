@@ -8,6 +8,7 @@ import numpy as np
 from generated_cases import GeneratedCase, dense, make
 
 from aicf_mlir.ir import formula as F
+from aicf_mlir.ir.body import table_type
 from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.kernels.kernel import Kernel, Tensor
 
@@ -37,6 +38,16 @@ def across_cases(target: str) -> Iterator[GeneratedCase]:
             body = F.trace(["f64" if first == "f64" else "f32"] * 3, formula)
             kernel = Kernel("map", target, body, shape, 0, (x, y, z), (dense(second, *shape),))
             yield make(f"{told} {elements}, {shape}", kernel, rng)
+
+        def flipped(t: F.Scalar, a: F.Scalar, rank: int = len(shape), last: int = columns - 1) -> F.Scalar:
+            *outer, column = (t.builder.index(dim) for dim in range(rank))
+            return t.load(*outer, 0 - column + last) + a
+
+        compute = "f64" if first == "f64" else "f32"
+        body = F.trace([table_type(first, len(shape)), compute], flipped)
+        table = Tensor(first, shape, strides)
+        kernel = Kernel("map", target, body, shape, 0, (table, z), (dense(second, *shape),))
+        yield make(f"across, flipped {elements}, {shape}", kernel, rng)
 
 
 def few_row_cases(target: str) -> Iterator[GeneratedCase]:

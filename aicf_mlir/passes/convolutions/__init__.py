@@ -31,11 +31,11 @@ from aicf_mlir.passes.target import TargetPass
 
 MOST_BYTES = 1 << 29
 """Of the windows of images that a product reads or writes."""
-MOST_CHANNELS, MOST_TERMS = EVEN - 1, 512
-"""On each side of a convolution that a GPU has as a nest, and products of all results of one place. On an H200 a library takes as
-long for 441 products of 16 bits, and two to twelve times as long for 81 (docs/performance.md). More channels on one side would
-be read one by one from images that are channels last.
-"""
+MOST_CHANNELS = EVEN - 1
+"""On one side of a convolution that a GPU has as a nest."""
+FEW_TERMS, MOST_TERMS, MOST_PLACES = 256, 512, 1 << 20
+"""Products of all results of one place of such a convolution; in 16 bits; and places up to which those of a gradient in 16 bits may
+be so many (docs/performance.md)."""
 
 
 @dataclass(frozen=True)
@@ -163,11 +163,25 @@ def has_whole_vectors(op: ConvolvingOp) -> bool:
 
 
 def is_small(op: ConvolvingOp) -> bool:
-    """True if a GPU computes `op` faster as a nest than a library does, which moves channels that are missing too."""
-    of = op.convolved
-    weights = of.parts(op.result if isinstance(op, nn.ConvolutionWeightGradOp) else op.operands[1])
+    """True if a GPU computes `op` faster as a nest than a library does, which moves channels that are missing too.
+
+    Not what is a product of whole vectors of 16 bits. With TF32 few channels on one side do not suffice: the other layers' images
+    are channels last.
+    """
+    of, is_forward = op.convolved, isinstance(op, nn.ConvolutionOp)
+    of_weights = isinstance(op, nn.ConvolutionWeightGradOp)
+    weights = of.parts(op.result if of_weights else op.operands[1])
+    results = of.parts(op.result if is_forward else op.operands[1 if of_weights else 0])
+    sides = (weights.first, weights.channels)
+    if of.groups > 1 or (max if of.allow_tf32 else min)(*sides) > MOST_CHANNELS:
+        return False
     terms = weights.first * weights.channels * math.prod(weights.spatial)
-    return of.groups == 1 and max(weights.first, weights.channels) <= MOST_CHANNELS and terms <= MOST_TERMS
+    if element_name(element_type(op.result)) not in NARROW:
+        return terms <= FEW_TERMS
+    if math.prod(weights.spatial) == 1 and has_whole_vectors(op):
+        return False
+    is_short = is_forward or results.first * math.prod(results.spatial) <= MOST_PLACES
+    return terms <= (MOST_TERMS if is_short else FEW_TERMS)
 
 
 def form_with_channels_last(op: ConvolvingOp) -> ConvolvingOp:

@@ -105,35 +105,35 @@ func.func @two(%x: tensor<2x16x4x4xbf16>, %w: tensor<16x16x1x1xbf16>, %v: tensor
 
 // -----
 
-// Images of three channels in 16 bits get five that are 0, and results of twelve get four: the library would add them each time.
+// Images of three channels in 16 bits get five that are 0, and results of sixty get four: the library would add them each time.
 // CUDNN-LABEL: func.func @narrow
 // CUDNN:         nn.pad %{{.*}} {low = array<i64: 0, 0, 0, 0>, high = array<i64: 0, 0, 0, 5>}
 // CUDNN:         nn.pad %{{.*}} {low = array<i64: 0, 0, 0, 0>, high = array<i64: 0, 0, 0, 4>}
-// CUDNN:         (tensor<2x4x4x8xbf16>, tensor<2x4x4x16xbf16>) -> tensor<16x1x1x8xbf16>
-// CUDNN:         nn.split %{{.*}} {dim = 0, sizes = array<i64: 12, 4>}
+// CUDNN:         (tensor<2x4x4x8xbf16>, tensor<2x4x4x64xbf16>) -> tensor<64x3x3x8xbf16>
+// CUDNN:         nn.split %{{.*}} {dim = 0, sizes = array<i64: 60, 4>}
 // CUDNN:         nn.split %{{.*}} {dim = 3, sizes = array<i64: 3, 5>}
 // CHECK-LABEL: func.func @narrow
 // CPU-LABEL:   func.func @narrow
 // CPU:           nn.cast %x : (tensor<2x3x4x4xbf16>) -> tensor<2x3x4x4xf32>
 // CPU:           nn.cast %dy
 // CPU:           nn.convolution_weight_grad
-// CPU:           nn.cast %{{.*}} : (tensor<12x1x1x3xf32>) -> tensor<12x1x1x3xbf16>
-func.func @narrow(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x12x4x4xbf16>) -> tensor<12x3x1x1xbf16> {
-  %dw = nn.convolution_weight_grad %x, %dy {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 1, 1>} : (tensor<2x3x4x4xbf16>, tensor<2x12x4x4xbf16>) -> tensor<12x3x1x1xbf16>
-  func.return %dw : tensor<12x3x1x1xbf16>
+// CPU:           nn.cast %{{.*}} : (tensor<60x3x3x3xf32>) -> tensor<60x3x3x3xbf16>
+func.func @narrow(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x60x4x4xbf16>) -> tensor<60x3x3x3xbf16> {
+  %dw = nn.convolution_weight_grad %x, %dy {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 3, 3>} : (tensor<2x3x4x4xbf16>, tensor<2x60x4x4xbf16>) -> tensor<60x3x3x3xbf16>
+  func.return %dw : tensor<60x3x3x3xbf16>
 }
 
 // -----
 
-// With few channels on both sides a GPU has it as a weighed sum, with a library or without.
+// With few channels on one side a GPU has it as a weighed sum, with a library or without.
 // CUDNN-LABEL: func.func @few
 // CUDNN-NEXT:    nn.window_product %x, %dy
-// CUDNN:         (tensor<2x3x4x4xbf16>, tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16>
+// CUDNN:         (tensor<2x3x4x4xbf16>, tensor<2x9x4x4xbf16>) -> tensor<9x3x1x1xbf16>
 // CHECK-LABEL: func.func @few
 // CHECK-NEXT:    nn.window_product %x, %dy
 // CPU-LABEL:   func.func @few
 // CPU-NOT:       nn.window_product
-func.func @few(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16> {
-  %dw = nn.convolution_weight_grad %x, %dy {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 1, 1>} : (tensor<2x3x4x4xbf16>, tensor<2x4x4x4xbf16>) -> tensor<4x3x1x1xbf16>
-  func.return %dw : tensor<4x3x1x1xbf16>
+func.func @few(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x9x4x4xbf16>) -> tensor<9x3x1x1xbf16> {
+  %dw = nn.convolution_weight_grad %x, %dy {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 1, 1>} : (tensor<2x3x4x4xbf16>, tensor<2x9x4x4xbf16>) -> tensor<9x3x1x1xbf16>
+  func.return %dw : tensor<9x3x1x1xbf16>
 }

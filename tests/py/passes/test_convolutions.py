@@ -26,6 +26,7 @@ from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.signature import argument_labels
 from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.passes import convolutions as rules
 from aicf_mlir.stages import Snapshots, make_context, run_stages
 
 TARGET = "sm_90+cublaslt+cudnn"
@@ -199,8 +200,11 @@ FEW = (
 @pytest.mark.parametrize(
     "kind", [nn_ops.ConvolutionOp, nn_ops.ConvolutionInputGradOp, nn_ops.ConvolutionWeightGradOp]
 )
-def test_few_channels(kind: type[ConvolvingOp], case: Any, dilated: bool) -> None:
+def test_few_channels(
+    kind: type[ConvolvingOp], case: Any, dilated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cells of a stride, and channels that are added: what the library gets is even, and the values stay."""
+    monkeypatch.setattr(rules, "MOST_CHANNELS", 0)
     channels = case[0][1]
     before, now, (convolution,) = convolved(kind, case, dilated)
     if channels % 8 == 0:  # of a layer alone such images are left to the library
@@ -228,14 +232,39 @@ def test_few_channels_of_both(kind: type[ConvolvingOp], outputs: int, channels: 
 
 
 @pytest.mark.parametrize(
-    ("outputs", "channels", "kernel", "left"),
-    [(7, 7, (3, 3), 0), (8, 1, (1, 1), 1), (1, 8, (1, 1), 1), (7, 7, (4, 3), 1), (0, 3, (1, 1), 0)],
+    ("outputs", "channels", "kernel", "element", "left"),
+    [
+        *((7, 7, (3, 3), bf16, 0), (7, 7, (4, 3), bf16, 1), (0, 3, (1, 1), bf16, 0)),
+        *(
+            (9, 1, (3, 3), bf16, 0),
+            (1, 8, (3, 3), bf16, 0),
+            (64, 3, (3, 3), bf16, 1),
+            (8, 8, (1, 1), bf16, 1),
+        ),
+        *((8, 1, (1, 1), bf16, 0), (1, 9, (1, 1), bf16, 0), (1, 8, (1, 1), bf16, 1)),
+        *((3, 3, (5, 5), f32, 0), (7, 7, (3, 3), f32, 1), (1, 8, (1, 1), f32, 0)),
+    ],
 )
-def test_when_channels_are_few(outputs: int, channels: int, kernel: tuple[int, int], left: int) -> None:
-    """On both sides, with a small kernel."""
+def test_when_channels_are_few(
+    outputs: int, channels: int, kernel: tuple[int, int], element: Attribute, left: int
+) -> None:
+    """On one side, with a small kernel; not a product of whole vectors of 16 bits."""
     case = ((2, channels, 5, 5), outputs, kernel, (1, 1), (0, 0))
-    _, _, found = convolved(nn_ops.ConvolutionOp, case, False)
+    _, _, found = convolved(nn_ops.ConvolutionOp, case, False, element)
     assert len(found) == left
+
+
+@pytest.mark.parametrize("most", [2 * 25, 2 * 25 - 1])
+@pytest.mark.parametrize(
+    ("kind", "terms"), [(nn_ops.ConvolutionOp, 512), (nn_ops.ConvolutionWeightGradOp, 256)]
+)
+def test_gradients_of_many_places(
+    kind: type[ConvolvingOp], terms: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library takes less long for them, and not for the result."""
+    monkeypatch.setattr(rules, "MOST_PLACES", most)
+    _, _, found = convolved(kind, ((2, 3, 5, 5), 16, (3, 3), (1, 1), (1, 1)), False)
+    assert bool(found) == (terms < 16 * 3 * 9 and most < 2 * 25)
 
 
 MANY_PLACES = ((2, 3, 32, 34), 9, (3, 3), (1, 1), (1, 1)), ((1, 9, 2048), 8, (1,), (1,), (0,))
@@ -245,8 +274,11 @@ MANY_PLACES = ((2, 3, 32, 34), 9, (3, 3), (1, 1), (1, 1)), ((1, 9, 2048), 8, (1,
 @pytest.mark.parametrize("dilated", [False, True])
 @pytest.mark.parametrize("case", (*FEW, *MANY_PLACES), ids=str)
 @pytest.mark.parametrize("kind", [nn_ops.ConvolutionInputGradOp, nn_ops.ConvolutionWeightGradOp])
-def test_gradients_by_image(kind: type[ConvolvingOp], case: Any, dilated: bool) -> None:
+def test_gradients_by_image(
+    kind: type[ConvolvingOp], case: Any, dilated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Products of f32 for each image: of the weights, if there are as many places as filters, and of images of few channels."""
+    monkeypatch.setattr(rules, "MOST_CHANNELS", 0)
     (_, channels, *_), filters, *_ = case
     before, now, left = convolved(kind, case, dilated, f32)
     of_images = kind is nn_ops.ConvolutionInputGradOp

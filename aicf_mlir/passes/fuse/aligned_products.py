@@ -25,12 +25,16 @@ from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.layouts import Layout, layout_of, shares_block, with_layout
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.passes.fuse.constants import first_but_constants
+from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.narrow_products import added_bias
 from aicf_mlir.passes.fuse.rule import FusionRule, is_small
 from aicf_mlir.passes.fuse.views import view_chain
 
 LARGE = 1 << 18
 """Elements of the largest matrix from which on padding is worth its launches: by single elements they take some 9 µs."""
+WORK = 128
+"""Products for each element that is copied, from which on a batch is padded. A library that takes it as it is has some 20 products
+a picosecond there, and copies of short rows 0.2 elements (docs/performance.md)."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class FuseAlignedProductsPass(FusionRule):
     def fuse(self, function: FuncOp, bodies: Bodies) -> None:
         if is_small(function):
             return
-        padding = Padding(function)
+        padding = Padding(function, Library(self.target))
         for op in list(function.body.block.ops):
             if isinstance(op, kernel.GemmOp):
                 padding.align(op)
@@ -55,8 +59,9 @@ class FuseAlignedProductsPass(FusionRule):
 class Padding:
     """The padded operands of one function."""
 
-    def __init__(self, function: FuncOp):
+    def __init__(self, function: FuncOp, library: Library):
         self.block = function.body.block
+        self.library = library
         self.location = function.location
         self._padded: dict[tuple[SSAValue, tuple[int, ...], tuple[int, ...]], SSAValue] = {}
         self._zeros: dict[Attribute, SSAValue] = {}
@@ -76,9 +81,14 @@ class Padding:
         wide_n = aligned(n, wide)
         if (wide_m, wide_n, wide_k) == (m, n, k):
             return
-        left = self.padded(a, (*batch, *((wide_k, wide_m) if trans_a else (wide_m, wide_k))))
-        right = self.padded(b, (*batch, *((wide_n, wide_k) if trans_b else (wide_k, wide_n))))
+        shape_a = (*batch, *((wide_k, wide_m) if trans_a else (wide_m, wide_k)))
+        shape_b = (*batch, *((wide_n, wide_k) if trans_b else (wide_k, wide_n)))
         shape = (*batch, wide_m, wide_n)
+        wider = ((a, shape_a), (b, shape_b), (op.results[0], shape))
+        copied = sum(prod(shape_of(value)) for value, wide_shape in wider if shape_of(value) != wide_shape)
+        if batch and prod(batch) * m * n * k < WORK * copied and self.library.runs(op):
+            return
+        left, right = self.padded(a, shape_a), self.padded(b, shape_b)
         element = element_type(op.results[0])
         bias = added_bias(op)
         made: list[Operation] = [

@@ -3,7 +3,7 @@
 A block of threads computes a tile of the result over all terms, so a result of few tiles leaves most of the chip idle. On tensor
 cores the kernels divide the terms themselves (split-k). Here the parts are the members of a batch, whose products are then added
 in order: one launch more, and as many blocks as fill the chip. What cuBLASLt does with 64 x 64 x 100,000 takes eight times the
-bytes (docs/performance.md).
+bytes; from 256 rows and columns on it divides such sums well itself, if it takes them (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.layouts import Layout, shares_block, with_layout
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
+from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.rule import FusionRule, is_small
 
-TILE, LARGE_TILE = 32, 64
-"""The rows and columns of a tile, and of one of a result that has several such each way."""
+WIDE = 256
+"""Rows and columns of a result from which on a library divides the terms well."""
+TILES = ((WIDE, 128, 4), (128, 64, 4), (0, 32, 8))
+"""For results of so many rows and columns at least: those of a tile, and how often the longer side the terms are at least."""
 LONG, SHORTEST = 2048, 256
 """The terms from which on a sum is divided, and those of a part, at least."""
 ALIGNED = 4
@@ -60,7 +63,9 @@ def parts_of(op: KernelOp, target: str) -> tuple[int, int] | None:
     if any(shares_block(value.type) for value in (a, b, op.results[0])):
         return None
     (m, n), k = shape, shape_of(a)[0 if op.attrs.get("trans_a") is True else 1]
-    side, times = (LARGE_TILE, 4) if min(m, n) >= 2 * LARGE_TILE else (TILE, 8)
+    if min(m, n) >= WIDE and Library(target).runs(op):
+        return None
+    side, times = next((side, times) for least, side, times in TILES if min(m, n) >= least)
     tiles = -(-m // side) * -(-n // side)
     if k < LONG or k < times * max(m, n) or not 0 < 2 * tiles <= chip_of(target).processors:
         return None

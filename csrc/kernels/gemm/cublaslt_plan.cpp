@@ -91,7 +91,7 @@ Status prefers_cublaslt(const OpDesc& op) {
                    static_cast<int64_t>(work));
   if (p.dtype == DType::F32 && !op.attrs.get(kAllowTF32) && has_short_sums(p.m, p.n, p.k, p.batch))
     return decline("is not taken for sums of so few terms");
-  if (dtype_size(p.dtype) == 2 && !rows_are_wide(p))
+  if (dtype_size(p.dtype) == 2 && !rows_are_wide(p) && p.batch == 1)
     return decline("is taken for rows of a multiple of 16 bytes in ", dtype_name(p.dtype));
   // 512 x 415 of 2048 terms: 8 blocks of 256 x 128, 332 us on an H100.
   if (needs_division(p, op.attrs.get(kAllowTF32)) && !rows_are_wide(p))

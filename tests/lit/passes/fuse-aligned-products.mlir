@@ -60,3 +60,19 @@ func.func @empty_part(%x: tensor<4096x67xbf16>, %y: tensor<4096x0xbf16>, %w: ten
   %3 = kernel.gemm a(%2) b(%w) : (tensor<4096x67xbf16>, tensor<67x8xbf16>) -> tensor<4096x8xbf16>
   func.return %3 : tensor<4096x8xbf16>
 }
+
+// Of a batch the library takes small matrices as they are: copies would take longer. Where there is no library they are padded.
+// RUN: aicf-opt %s --fuse-aligned-products='target=sm_90' | filecheck %s --check-prefix=OWN
+// CHECK-LABEL: func.func @batches
+// CHECK:         %small = kernel.gemm a(%x) b(%y) : (tensor<2048x27x64xbf16>, tensor<2048x64x27xbf16>)
+// CHECK:         %{{.*}} = kernel.gemm a(%{{.*}}) b(%{{.*}}) : (tensor<8x1000x1000xbf16>, tensor<8x1000x64xbf16>)
+// OWN-LABEL: func.func @batches
+// OWN:         kernel.gemm a(%x) b(%{{.*}}) : (tensor<2048x27x64xbf16>, tensor<2048x64x32xbf16>)
+// OWN:         kernel.gemm a(%{{.*}}) b(%{{.*}}) : (tensor<8x1000x1000xbf16>, tensor<8x1000x64xbf16>)
+// CPU-LABEL: func.func @batches
+// CPU-NOT:     kernel.join
+func.func @batches(%x: tensor<2048x27x64xbf16>, %y: tensor<2048x64x27xbf16>, %z: tensor<8x1000x1000xbf16>, %w: tensor<8x1000x63xbf16>) -> (tensor<2048x27x27xbf16>, tensor<8x1000x63xbf16>) {
+  %small = kernel.gemm a(%x) b(%y) : (tensor<2048x27x64xbf16>, tensor<2048x64x27xbf16>) -> tensor<2048x27x27xbf16>
+  %large = kernel.gemm a(%z) b(%w) : (tensor<8x1000x1000xbf16>, tensor<8x1000x63xbf16>) -> tensor<8x1000x63xbf16>
+  func.return %small, %large : tensor<2048x27x27xbf16>, tensor<8x1000x63xbf16>
+}

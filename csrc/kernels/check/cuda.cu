@@ -254,7 +254,7 @@ Status check_indices(const OpDesc& op, FoundPlace* found, const LaunchContext& c
           target.data,
           {},
           IndexBounds(op, i),
-          indices_per_block(target.dtype),
+          indices_per_block(target),
           static_cast<int>(dtype_size(target.dtype)),
       };
       rows_of(target, &row->rows);

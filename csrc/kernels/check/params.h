@@ -107,11 +107,16 @@ inline size_t check_finite_cuda_workspace(const OpDesc& op) {
 
 constexpr int kIndexThreads = 1024;
 
-// Elements that one block checks: booleans are read 16 at a time.
-inline int64_t indices_per_block(DType dtype) { return kIndexThreads * (dtype == DType::I1 ? 256 : 32); }
+// Elements that one block checks, of booleans 16 at a time: all where one block does not take long, else so
+// many that the blocks fill a chip.
+inline int64_t indices_per_block(const TensorDesc& target) {
+  const int64_t each = kIndexThreads * (target.dtype == DType::I1 ? 8 : 1);
+  constexpr int64_t kOneBlock = 32, kManyBlocks = 4;
+  return target.numel() <= kOneBlock * each ? kOneBlock * each : kManyBlocks * each;
+}
 
 inline int64_t index_blocks(const TensorDesc& target) {
-  const int64_t each = indices_per_block(target.dtype);
+  const int64_t each = indices_per_block(target);
   return (target.numel() + each - 1) / each;
 }
 

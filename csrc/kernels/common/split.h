@@ -16,11 +16,12 @@ struct Split {
 };
 
 // blocks: how many blocks one part takes. shortest: terms that are worth a block of their own. length becomes
-// a multiple of `unit`.
-inline Split split_terms(int64_t terms, int64_t blocks, int64_t shortest, int64_t unit = 1) {
-  constexpr int64_t kEnoughBlocks = 2 * 132;  // two for each multiprocessor of a large chip
+// a multiple of `unit`. each: the blocks of a multiprocessor that are enough.
+inline Split split_terms(int64_t terms, int64_t blocks, int64_t shortest, int64_t unit = 1,
+                         int64_t each = 2) {
+  constexpr int64_t kProcessors = 132;  // of a large chip
   const int64_t useful = (terms + shortest - 1) / shortest;
-  const int64_t wanted = kEnoughBlocks / std::max<int64_t>(blocks, 1);
+  const int64_t wanted = each * kProcessors / std::max<int64_t>(blocks, 1);
   const int64_t parts = std::max<int64_t>(1, std::min(useful, wanted));
   const int64_t even = (terms + parts - 1) / parts;
   const int64_t length = std::max<int64_t>(1, (even + unit - 1) / unit) * unit;

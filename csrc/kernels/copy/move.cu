@@ -30,6 +30,22 @@ __global__ void move_kernel(T* y, const T* x, int64_t n, const __grid_constant__
   }
 }
 
+// Neighbours on both sides, all reads of a thread under way together.
+constexpr int kAhead = 4;
+template <class T>
+__global__ void move_all_kernel(T* y, const T* x, int64_t n, const int64_t* predicate) {
+  dependency_wait();
+  if (skipped(predicate)) return;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads * kAhead + threadIdx.x;
+  T read[kAhead];
+#pragma unroll
+  for (int j = 0; j < kAhead; ++j)
+    if (first + j * kThreads < n) read[j] = x[first + j * kThreads];
+#pragma unroll
+  for (int j = 0; j < kAhead; ++j)
+    if (first + j * kThreads < n) y[first + j * kThreads] = read[j];
+}
+
 // A move whose elements are apart in x and neighbours in y: `each` of these are written at once, and their
 // reads are under way together. `shape` is that of the groups.
 template <class T, int kEach, class Integer>
@@ -130,6 +146,10 @@ Status move_as(const Move& m, const LaunchContext& ctx) {
   T* y = static_cast<T*>(m.y);
   const T* x = static_cast<const T*>(m.x);
   if (Part part; is_narrow(m, &part)) return move_parts<T, T>({part}, ctx);
+  const bool is_one_row = m.shape.rank == 1 && m.y_stride(0) == 1 && m.x_stride(0) == 1;
+  if (constexpr int64_t kLarge = 1 << 20; is_one_row && m.count >= kLarge)
+    return launch(ctx, static_cast<unsigned>(ceil_div<int64_t>(m.count, kThreads * kAhead)), kThreads, 0,
+                  move_all_kernel<T>, y, x, m.count, ctx.predicate);
   if (m.transposed() && is_wide(m)) {
     const Planes p = planes_of(m);
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(p.tiles, INT32_MAX));

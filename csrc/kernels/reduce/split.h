@@ -23,8 +23,9 @@ inline Split sum_split(const SumAxes& axes, DType dtype) {
     return split_terms(axes.summed_size, blocks, 4 * kColumnLanes);
   }
   if (axes.summed_size <= kLongestWarpRow) return {1, kLongestWarpRow};
-  constexpr int64_t kUnit = 16;  // terms: each part begins where 16 bytes do
-  return split_terms(axes.summed_size, axes.kept_size, 16 * kSumThreads, kUnit);
+  constexpr int64_t kUnit = 16;                  // terms: each part begins where 16 bytes do
+  constexpr int64_t kEach = 2048 / kSumThreads;  // all threads that a multiprocessor has: memory is the limit
+  return split_terms(axes.summed_size, axes.kept_size, 16 * kSumThreads, kUnit, kEach);
 }
 
 // Bytes for the partial sums; 0 where one part does it all.

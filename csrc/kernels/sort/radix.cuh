@@ -16,7 +16,6 @@ namespace aicf::cuda {
 
 constexpr int kSortThreads = 512;
 constexpr int kSortWarps = kSortThreads / kWarp;
-constexpr int kRounds = static_cast<int>(kSortTile / kSortThreads);  // of 32 keys, for each warp
 
 // What the pass before has sorted; the first pass has a source of its own.
 template <class Number>
@@ -146,15 +145,15 @@ __device__ __forceinline__ void add_parts(const uint32_t* counts, uint32_t parts
 }
 
 // One after the other.
-template <class Key, int kCount>
+template <class Key, int kCount, int64_t kTile>
 union TileMemory {
   uint32_t counts[kSortWarps][kCount];
-  Key keys[kSortTile];
-  uint32_t values[kSortTile];
+  Key keys[kTile];
+  uint32_t values[kTile];
 };
 
 // The tile is sorted in shared memory, so that neighbours go to neighbours.
-template <int kBits, class Source, class Sink>
+template <int kBits, int64_t kTile, class Source, class Sink>
 __global__ void __launch_bounds__(kSortThreads)
     sort_pass_kernel(const __grid_constant__ Source from, const __grid_constant__ Sink sink,
                      const __grid_constant__ SortPass s, const int64_t* predicate) {
@@ -162,8 +161,9 @@ __global__ void __launch_bounds__(kSortThreads)
   if (skipped(predicate)) return;
   using Key = typename Source::Key;
   constexpr int kCount = 1 << kBits;
-  static_assert(kCount <= kSortThreads && kSortTile <= 1 << 16);  // a thread has one digit, or none
-  __shared__ TileMemory<Key, kCount> memory;
+  constexpr int kRounds = static_cast<int>(kTile / kSortThreads);  // of 32 keys, for each warp
+  static_assert(kCount <= kSortThreads && kTile <= 1 << 16);       // a thread has one digit, or none
+  __shared__ TileMemory<Key, kCount, kTile> memory;
   __shared__ uint32_t begins[kCount], first_in_tile[kCount], of_warp[kSortWarps], ticket;
   const int number = static_cast<int>(threadIdx.x), warp = number / kWarp;
   const bool has_digit = number < kCount;
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kSortThreads)
   const int64_t row = ticket / s.tiles;
   const uint32_t tile = ticket % s.tiles;
   // Those past the end, of the last tile, come last in it: nobody reads its counts, and they are not written.
-  const int64_t first = tile * kSortTile + warp * (kRounds * kWarp) + number % kWarp;
+  const int64_t first = tile * kTile + warp * (kRounds * kWarp) + number % kWarp;
   Key keys[kRounds];
 #pragma unroll
   for (int round = 0; round < kRounds; ++round)
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kSortThreads)
     begins[number] = begin - in_tile;
   }
   __syncthreads();
-  const int size = static_cast<int>(min(kSortTile, s.n - tile * kSortTile));
+  const int size = static_cast<int>(min(kTile, s.n - tile * kTile));
   uint32_t to[kRounds];
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
@@ -237,10 +237,9 @@ __global__ void __launch_bounds__(kSortThreads)
   }
 }
 
-// Sorts rows by digits of kBits bits: `first` says keys and values, `last` takes them.
-template <int kBits, class Source, class Sink>
-Status sort_by_digits(const Source& first, const Sink& last, const SortMemory<typename Source::Key>& memory,
-                      const LaunchContext& ctx) {
+template <int kBits, int64_t kTile, class Source, class Sink>
+Status sort_tiles(const Source& first, const Sink& last, const SortMemory<typename Source::Key>& memory,
+                  const LaunchContext& ctx) {
   using Key = typename Source::Key;
   const SortMemory<Key>& m = memory;
   const auto step = [&](const auto& from, const auto& sink, int pass) {
@@ -255,7 +254,7 @@ Status sort_by_digits(const Source& first, const Sink& last, const SortMemory<ty
                      pass + 1 < m.passes ? m.states[(pass + 1) % 2] : nullptr,
                      m.tickets + pass};
     return launch(ctx, static_cast<unsigned>(m.rows * m.tiles), kSortThreads, 0,
-                  sort_pass_kernel<kBits, From, To>, from, sink, s, ctx.predicate);
+                  sort_pass_kernel<kBits, kTile, From, To>, from, sink, s, ctx.predicate);
   };
   const auto from = [&](int pass) {
     return FromPass<Key>{m.keys[(pass - 1) % 2], m.values[(pass - 1) % 2], m.n};
@@ -268,6 +267,14 @@ Status sort_by_digits(const Source& first, const Sink& last, const SortMemory<ty
   AICF_TRY(step(first, to(0), 0));
   for (int pass = 1; pass < m.passes - 1; ++pass) AICF_TRY(step(from(pass), to(pass), pass));
   return step(from(m.passes - 1), last, m.passes - 1);
+}
+
+// Sorts rows by digits of kBits bits: `first` says keys and values, `last` takes them.
+template <int kBits, class Source, class Sink>
+Status sort_by_digits(const Source& first, const Sink& last, const SortMemory<typename Source::Key>& memory,
+                      const LaunchContext& ctx) {
+  return memory.tile == kSortTile ? sort_tiles<kBits, kSortTile>(first, last, memory, ctx)
+                                  : sort_tiles<kBits, kSmallTile>(first, last, memory, ctx);
 }
 
 }  // namespace aicf::cuda

@@ -226,9 +226,10 @@ def finites(make: Maker) -> Iterator[Case]:
 
 
 def moves(make: Maker) -> Iterator[Case]:
-    """Many tiles and many rows, between gaps; a result of more elements than a grid has threads."""
+    """Many tiles and many rows, between gaps; a result of more elements than a grid has threads; one long row."""
     heads = (3, 12, 129, 64)
     for shape, x, y in (
+        ((1_048_581,), None, None),
         ((1537, 1416), placed((1537, 1416), (1, 0)), None),
         ((1537, 1416), placed((1537, 1416), (1, 0), gap=8), placed((1537, 1416), gap=3)),
         ((1536, 1416), placed((1536, 1416), gap=8), placed((1536, 1416), gap=16, offset=8)),
@@ -241,7 +242,35 @@ def moves(make: Maker) -> Iterator[Case]:
         yield Case(f"cast {shape} {x} {y}", [values], [("i32", shape)], places=(x, y), exact=True)
 
 
+def sorts(make: Maker) -> Iterator[Case]:
+    """Rows of more warps and blocks than a chip has at once; so many keys that their tiles are large; some of a long row."""
+    for rows, n, count in (
+        (20_000, 40, 40),
+        (1_100, 1_025, 1_025),
+        (1, 300_001, 300_001),
+        (33, 9_001, 9_001),
+        (3, 100_003, 200),
+    ):
+        out = [("i64", (rows, count))]
+        for label, x in (("normal", make.normal(rows, n)), ("ties", make.integers(rows, n, limit=3))):
+            attrs = {"count": count, "descending": rows > 1, "first": 0}
+            yield Case(f"{label} {rows}x{n}, {count}", [x], out, attrs, exact=True)
+
+
+def row_sorts(make: Maker) -> Iterator[Case]:
+    """The same of an index."""
+    if make.dtype != "f32":
+        return
+    for rows, sources in ((1 << 20, 300_001), (70_000, 300_001)):
+        index = make.random.integers(-2, rows + 2, sources)
+        attrs = {"rows": rows, "source_rows": sources}
+        out = [("i32", (sources,))] * 2
+        yield Case(f"{rows}, {sources}", [index], out, attrs, ((1, 0), (1, 1)), exact=True)
+
+
 LARGE: dict[str, Generator] = {
+    "argsort": sorts,
+    "sort_rows": row_sorts,
     "copy": moves,
     "gemm": products,
     "gemm_epilogue": epilogues,

@@ -1,6 +1,7 @@
 """Each op and its gradient, in sizes from tiny to large, skewed, odd and strided, beside torch eager: where are the cliffs?
 
-    python bench/sweep_gpu.py [--only mm sort …] [--types f32 bf16] [--budget 580] [--gpus 1] [--workers 8] [--json FILE]
+    python bench/sweep_gpu.py [--only mm sort …] [--without cumprod …] [--types f32 bf16] [--budget 580] [--gpus 1] [--workers 8]
+                              [--json FILE]
     python bench/sweep_gpu.py --device cpu --largest 1000000 [--most 3]
 
 The ops and sizes are those of `sweep_ops.py`. AICF's time is that of a captured step which computes the op, and one which
@@ -314,6 +315,7 @@ def main() -> int:
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--only", nargs="*", default=[""], help="ops whose name contains one of these texts")
+    parser.add_argument("--without", nargs="*", default=[], help="and none of these")
     parser.add_argument("--types", nargs="*", choices=TYPES, default=list(TYPES))
     parser.add_argument(
         "--largest", type=float, default=math.inf, help="the most elements that a size multiplies to"
@@ -332,7 +334,7 @@ def main() -> int:
         (op.name, element)
         for op in ops()
         for element in options.types
-        if any(t in op.name for t in options.only)
+        if any(t in op.name for t in options.only) and not any(t in op.name for t in options.without)
     ]
     gpus = options.gpus if options.device == "cuda" else 1
     workers = options.workers or (8 * gpus if options.device == "cuda" else 1)

@@ -7,7 +7,7 @@
 set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 PACKED=$ROOT/.objects/objects.tar.gz
-digest() { (cd "$ROOT" && find csrc CMakeLists.txt -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -c1-64); }
+digest() { (cd "$ROOT" && find csrc CMakeLists.txt -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-64); }
 
 pack() {
   local built=("$ROOT"/build/*/CMakeFiles/_C.dir)

@@ -34,8 +34,8 @@ MOST_BYTES = 1 << 29
 MOST_CHANNELS = EVEN - 1
 """On one side of a convolution that a GPU has as a nest."""
 FEW_TERMS, MOST_TERMS, MOST_PLACES = 256, 512, 1 << 20
-"""Products of all results of one place of such a convolution; in 16 bits; and places up to which those of a gradient in 16 bits may
-be so many (docs/performance.md)."""
+"""Products of all results of one place of such a convolution; in 16 bits; and places up to which those of a gradient in 16 bits
+may be so many (docs/performance.md)."""
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from aicf_mlir.passes.fuse.views import view_chain
 LARGE = 1 << 18
 """Elements of the largest matrix from which on padding is worth its launches: by single elements they take some 9 µs."""
 WORK = 128
-"""Products for each element that is copied, from which on a batch is padded. A library that takes it as it is has some 20 products
-a picosecond there, and copies of short rows 0.2 elements (docs/performance.md)."""
+"""Products for each element that is copied, from which on a batch is padded. A library that takes it as it is has some 20
+products a picosecond there, and copies of short rows 0.2 elements (docs/performance.md)."""
 
 
 @dataclass(frozen=True)

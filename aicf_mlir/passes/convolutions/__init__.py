@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -31,11 +31,10 @@ from aicf_mlir.passes.target import TargetPass
 
 MOST_BYTES = 1 << 29
 """Of the windows of images that a product reads or writes."""
-MOST_CHANNELS = EVEN - 1
-"""On one side of a convolution that a GPU has as a nest."""
-FEW_TERMS, MOST_TERMS, MOST_PLACES = 256, 512, 1 << 20
-"""Products of all results of one place of such a convolution; in 16 bits; and places up to which those of a gradient in 16 bits
-may be so many (docs/performance.md)."""
+MOST_CHANNELS, MOST_TERMS = EVEN - 1, 512
+"""On each side of a convolution that a GPU has as a nest, and products of all results of one place."""
+FEW_TERMS, MOST_PLACES = 256, 1 << 19
+"""With few channels on one side: products in f32, and of gradients in 16 bits of more places than these (docs/performance.md)."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +61,17 @@ class ConvolutionsPass(TargetPass):
             self.expand(op, Expansion(nests=True), lambda _: True)
             return
         if not self.is_cpu:
-            self.expand(op, Expansion(nests=True), is_small)
+            alone = {each for inside in by_block(op) if is_one_layer(inside) for each in inside}
+            self.expand(op, Expansion(nests=True), lambda inner: is_small(inner, inner in alone))
             by_image = Expansion(tiles=2 * chip_of(self.target).processors)
             self.expand(op, by_image, lambda inner: self.is_fast(inner) and is_faster_by_image(inner))
         for inner in list(op.walk()):
             if isinstance(inner, ConvolvingOp) and element_name(element_type(inner.result)) in NARROW:
                 self.widen(inner)
-        for function in op.walk():
-            if isinstance(function, FuncOp):
-                for block in function.body.blocks:
-                    inside = [inner for inner in block.ops if isinstance(inner, ConvolvingOp)]
-                    moving = {inner for inner in inside if self.moves(inner, is_one_layer(inside))}
-                    if moving:
-                        ChannelsLast(moving).apply(block)
+        for inside in list(by_block(op)):
+            moving = {inner for inner in inside if self.moves(inner, is_one_layer(inside))}
+            if moving and (block := inside[0].parent) is not None:
+                ChannelsLast(moving).apply(block)
         self.expand(op, Expansion(), lambda inner: not self.is_fast(inner))
 
     def expand(self, op: ModuleOp, expansion: Expansion, which: Callable[[ConvolvingOp], bool]) -> None:
@@ -149,6 +146,15 @@ def is_faster_by_image(op: ConvolvingOp) -> bool:
     return is_small and (not of_weights or weights.first <= places * of.groups)
 
 
+def by_block(module: ModuleOp) -> Iterator[list[ConvolvingOp]]:
+    """The convolutions of each block of a function, where there are some."""
+    for function in module.walk():
+        if isinstance(function, FuncOp):
+            for block in function.body.blocks:
+                if inside := [op for op in block.ops if isinstance(op, ConvolvingOp)]:
+                    yield inside
+
+
 def is_one_layer(ops: Sequence[ConvolvingOp]) -> bool:
     """True if `ops` are one convolution and its gradients at most."""
     weights = {op.operands[1] for op in ops if not isinstance(op, nn.ConvolutionWeightGradOp)}
@@ -162,26 +168,29 @@ def has_whole_vectors(op: ConvolvingOp) -> bool:
     return of.groups > 1 or images.channels % EVEN == 0
 
 
-def is_small(op: ConvolvingOp) -> bool:
+def is_small(op: ConvolvingOp, is_alone: bool) -> bool:
     """True if a GPU computes `op` faster as a nest than a library does, which moves channels that are missing too.
 
-    Not what is a product of whole vectors of 16 bits. With TF32 few channels on one side do not suffice: the other layers' images
-    are channels last.
+    With few channels on one side this holds for smaller kernels. Where the images of other layers are channels last, copies lie
+    between them and the nest, which cost more for many places than it saves. The library keeps products of whole vectors of 16
+    bits. With TF32 nothing was measured.
     """
     of, is_forward = op.convolved, isinstance(op, nn.ConvolutionOp)
     of_weights = isinstance(op, nn.ConvolutionWeightGradOp)
     weights = of.parts(op.result if of_weights else op.operands[1])
     results = of.parts(op.result if is_forward else op.operands[1 if of_weights else 0])
-    sides = (weights.first, weights.channels)
-    if of.groups > 1 or (max if of.allow_tf32 else min)(*sides) > MOST_CHANNELS:
+    places, terms = (math.prod((of_each.first, *of_each.spatial)) for of_each in (results, weights))
+    terms *= weights.channels
+    fewest, most = sorted((weights.first, weights.channels))
+    if of.groups > 1 or fewest > MOST_CHANNELS or terms > MOST_TERMS:
         return False
-    terms = weights.first * weights.channels * math.prod(weights.spatial)
+    if most <= MOST_CHANNELS:
+        return True
     if element_name(element_type(op.result)) not in NARROW:
-        return terms <= FEW_TERMS
+        return not of.allow_tf32 and terms <= FEW_TERMS
     if math.prod(weights.spatial) == 1 and has_whole_vectors(op):
         return False
-    is_short = is_forward or results.first * math.prod(results.spatial) <= MOST_PLACES
-    return terms <= (MOST_TERMS if is_short else FEW_TERMS)
+    return places <= MOST_PLACES or (is_alone and (is_forward or terms <= FEW_TERMS))
 
 
 def form_with_channels_last(op: ConvolvingOp) -> ConvolvingOp:

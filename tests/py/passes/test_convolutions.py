@@ -104,11 +104,13 @@ BETWEEN: dict[str, Between] = {
 }
 
 
-def step_of(between: Between, precision: PrecisionName = "tf32") -> ModuleOp:
+def step_of(
+    between: Between, precision: PrecisionName | None = "tf32", element: torch.dtype = torch.float32
+) -> ModuleOp:
     """The train step before it is lowered."""
     torch.manual_seed(0)
     function, layers = between
-    model, x = Net(function, **layers), torch.randn(SHAPE)
+    model, x = Net(function, **layers).to(element), torch.randn(SHAPE).to(element)
     optimizer, stages = torch.optim.SGD(model.parameters(), 0.1), Snapshots()
     rounded = Precision(precision)
     traced = trace(model, lambda m, b: m(b["x"]), {"x": x}, optimizer=optimizer, precision=rounded)
@@ -242,7 +244,7 @@ def test_few_channels_of_both(kind: type[ConvolvingOp], outputs: int, channels: 
             (8, 8, (1, 1), bf16, 1),
         ),
         *((8, 1, (1, 1), bf16, 0), (1, 9, (1, 1), bf16, 0), (1, 8, (1, 1), bf16, 1)),
-        *((3, 3, (5, 5), f32, 0), (7, 7, (3, 3), f32, 1), (1, 8, (1, 1), f32, 0)),
+        *((3, 3, (5, 5), f32, 0), (7, 7, (3, 3), f32, 0), (1, 8, (1, 1), f32, 0), (1, 32, (3, 3), f32, 1)),
     ],
 )
 def test_when_channels_are_few(
@@ -261,10 +263,21 @@ def test_when_channels_are_few(
 def test_gradients_of_many_places(
     kind: type[ConvolvingOp], terms: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library takes less long for them, and not for the result."""
+    """The library takes less long for them, and not for the result of a layer alone."""
     monkeypatch.setattr(rules, "MOST_PLACES", most)
     _, _, found = convolved(kind, ((2, 3, 5, 5), 16, (3, 3), (1, 1), (1, 1)), False)
     assert bool(found) == (terms < 16 * 3 * 9 and most < 2 * 25)
+
+
+@pytest.mark.parametrize(("most", "left"), [(2 * 64, 0), (2 * 64 - 1, 2), (2 * 16 - 1, 5)])
+def test_few_channels_next_to_other_layers(most: int, left: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many places they are channels last as the others are: no copies lie between them."""
+    monkeypatch.setattr(rules, "MOST_PLACES", most)
+    step = run_pipeline(
+        step_of(BETWEEN["relu"], None, torch.bfloat16), f'convolutions{{target="{TARGET}"}},dce'
+    )
+    found = convolutions(step)
+    assert len(found) == left and all(is_true(op.channels_last) for op in found)
 
 
 MANY_PLACES = ((2, 3, 32, 34), 9, (3, 3), (1, 1), (1, 1)), ((1, 9, 2048), 8, (1,), (1,), (0,))

@@ -70,11 +70,22 @@ def loss_function(loss_fn: object) -> LossFunction:
     return cast(LossFunction, loss_fn)
 
 
+@dataclass(frozen=True)
+class Form:
+    """What every batch of a step is like; it stands for an example."""
+
+    specs: Mapping[str, TensorSpec]
+    """By name, in the order of the step's inputs."""
+    structure: Structure
+
+
 def batch_specs(batch: object, device: torch.device) -> tuple[dict[str, TensorSpec], Structure]:
     """Return the expected form of a batch like `batch`, on `device`, by name, and its nesting.
 
     Raises TraceError unless it has supported, non-empty tensors in dictionaries, tuples and lists.
     """
+    if isinstance(batch, Form):
+        return dict(batch.specs), batch.structure
     entries, structure = named(batch)
     if not entries:
         raise trace_error(f"the batch is empty; expected {EXPECTED}")

@@ -9,7 +9,7 @@ x, one tensor                     0
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
@@ -24,6 +24,9 @@ from aicf_mlir.frontend.values import is_a, members
 
 Batch: TypeAlias = Mapping[str, Any] | Sequence[Any] | torch.Tensor
 """Tensors in dictionaries, tuples, named tuples and lists, or one tensor."""
+
+Order: TypeAlias = tuple[Any, ...] | None
+"""The keys of a dictionary of a batch in their order, each with the order of what it holds; None where there is no dictionary."""
 
 ALONE = "0"
 """The name of a batch that is one tensor."""
@@ -64,6 +67,43 @@ class Structure:
     def is_plain(self) -> bool:
         """True if it is a dictionary of tensors: its names are its keys."""
         return self.kind is dict and all(inner is None for _, inner in self.members)
+
+    @cached_property
+    def order(self) -> Order:
+        """The order of its keys, which a loss may read."""
+        if self.is_plain:
+            return tuple(key for key, _ in self.members)
+        inner = tuple((key, None if one is None else one.order) for key, one in self.members)
+        return inner if self.kind is dict or any(order for _, order in inner) else None
+
+    def order_of(self, batch: Any) -> Order:
+        """The order of the keys in a batch of this structure."""
+        if self.is_plain:
+            return tuple(batch)
+        if self.order is None:
+            return None
+        entries, inner = _members(batch) or {}, dict(self.members)
+        return tuple(
+            (key, None if (one := inner[key]) is None else one.order_of(entries[key])) for key in entries
+        )
+
+    def in_order(self, order: Order) -> Structure:
+        """The structure of a batch whose keys have another order."""
+        if order is None or order == self.order:
+            return self
+        inner = dict(self.members)
+        if self.is_plain:
+            return replace(self, members=tuple((key, None) for key in order))
+        members = tuple((key, one and one.in_order(each)) for key, each in order for one in [inner[key]])
+        return replace(self, members=members)
+
+    @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """The names of its tensors."""
+        found = list[str]()
+        for key, inner in self.members:
+            found += [key] if inner is None else [f"{key}.{name}" for name in inner.leaves]
+        return tuple(found)
 
     def rebuilt(self, tensors: Mapping[str, torch.Tensor], path: str = "") -> Any:
         """Return the batch of these tensors, by name."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from xdsl.dialects.builtin import ModuleOp
 
+from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.contents import equal
+from aicf_mlir.frontend.example import Form
 from aicf_mlir.frontend.reads import Read
+from aicf_mlir.frontend.structure import Order
 from aicf_mlir.ir.printing import changed_line, to_text
 from aicf_mlir.runtime.binding import Built
 
@@ -37,6 +40,20 @@ class Retrace:
             is_same = all(a is b for a, b in zip(self._built.traces, followed, strict=True))
             self._built.traces[:] = followed
         return difference, [read for traced in traces for read in traced.reads], is_same
+
+    def in_order(self, order: Order) -> str:
+        """Return in words what changes if the batch's keys come in another order, empty if nothing does."""
+        groups: list[tuple[Any, None]] = [
+            (Form({name: traced.inputs[name] for name in of.leaves}, of.in_order(order)), None)
+            for traced in self._built.traces
+            for of in [traced.structure]
+        ]
+        try:
+            traces = self._request.trace(self._built.host_values, groups)
+        except TraceError as error:
+            return str(error)
+        pairs = zip(self._built.traces, self._built.traced_modules, traces, strict=True)
+        return next((d for before, old, now in pairs if (d := _difference(before, old, now))), "")
 
 
 def _difference(before: Traced, module: ModuleOp, now: Traced) -> str:

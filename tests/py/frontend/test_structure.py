@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,8 +14,8 @@ from oracle import assert_same_bits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from aicf_mlir import BindError, TraceError, compile_eval_step, compile_train_step, trace
-from aicf_mlir.frontend.structure import DEEPEST
+from aicf_mlir import BindError, TraceError, compile_eval_step, compile_step, compile_train_step, trace
+from aicf_mlir.frontend.structure import DEEPEST, mapped
 from aicf_mlir.ir.locations import SourceLocation
 from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.tools.aicf_check import check
@@ -165,6 +165,94 @@ def test_the_keys_may_come_in_any_order(device: str) -> None:
     first = expected({"in": {"x": x, "t": t}})
     step.restore(before)
     assert_same_bits({"loss": expected({"in": {"t": t, "x": x}})}, {"loss": first})
+
+
+ORDERED: dict[str, tuple[Any, Any, Callable[[Any], Sequence[torch.Tensor]]]] = {
+    "values": ({"x": 1, "t": 2}, {"t": 2, "x": 1}, lambda b: list(b.values())),
+    "nested": (
+        [{"a": {"x": 1, "t": 2}, "c": 3}, 4],
+        [{"c": 3, "a": {"t": 2, "x": 1}}, 4],
+        lambda b: [b[0]["a"][key] for key in b[0]["a"]],
+    ),
+}
+"""A batch, the same in another order, and what reads the order."""
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("name", ORDERED)
+def test_an_order_that_the_step_depends_on(name: str, reads: bool, device: str) -> None:
+    """Keys in another order are refused if the loss reads their order, and nothing changes; else the step is traced once more."""
+    first, other, ordered = ORDERED[name]
+    given = {number: torch.full((5, D), float(number), device=device) for number in range(1, 5)}
+    first, other = (mapped(given.__getitem__, batch) for batch in (first, other))
+    inside = (lambda b: b) if name == "values" else (lambda b: b[0]["a"])
+    traced: list[int] = []
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        traced.append(1)
+        x, t = ordered(batch) if reads else (inside(batch)["x"], inside(batch)["t"])
+        return F.mse_loss(model(x), 2 * t)
+
+    model, optimizer, step = made(device, loss, first)
+    step.train_step(first)
+    before = {key: value.clone() for key, value in values(model, optimizer).items()}
+    if reads:
+        for _ in range(2):
+            with pytest.raises(
+                BindError, match=r"the keys of the batch are in another order.* depends on it"
+            ):
+                step.train_step(other)
+        assert_same_bits(values(model, optimizer), before)
+        step.capture(first)
+        with pytest.raises(BindError, match="in another order"):
+            step.capture(other)
+    else:
+        step.train_step(other)
+        count = len(traced)
+        step.train_step(other)
+        step.capture(other)
+        assert len(traced) == count
+    step.train_step(first)
+
+
+def test_an_order_that_cannot_be_traced() -> None:
+    batch = {"x": torch.zeros(5, D), "t": torch.zeros(5, D + 1)}
+    model = nn.Linear(D, D + 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = lambda m, b: F.mse_loss(m(next(iter(b.values()))), b["t"])  # noqa: E731
+    step = compile_train_step(model, optimizer, loss_fn=loss, example=batch)
+    with pytest.raises(BindError, match=r"in another order.*test_structure\.py"):
+        step.train_step({"t": batch["t"], "x": batch["x"]})
+    step.train_step(batch)
+
+
+def test_two_examples_in_two_orders(device: str) -> None:
+    """Neither order holds for both."""
+    one, two = ({"x": x, "t": t} for x, t in (tensors(3, device), tensors(5, device)))
+    loss = lambda m, b: F.mse_loss(m(next(iter(b.values()))), b["t"])  # noqa: E731
+    _, _, step = made(device, loss, [one, {"t": two["t"], "x": two["x"]}])
+    for batch in (one, two, {"t": one["t"], "x": one["x"]}):
+        with pytest.raises(BindError, match="in another order"):
+            step.train_step(batch)
+
+
+def test_the_order_that_a_loop_body_reads(device: str) -> None:
+    model = mlp(D, 9, D).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, t = tensors(5, device)
+
+    def body(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        optimizer.zero_grad()
+        first, second = batch.values()
+        loss = F.mse_loss(model(first), second)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = compile_step(body, example={"x": x, "t": t}, device=device)
+    step({"x": x, "t": t})
+    with pytest.raises(BindError, match="in another order"):
+        step({"t": t, "x": x})
 
 
 X = torch.zeros(5, D)

@@ -40,6 +40,41 @@ void sum_rows(const SumAxes& axes, double divisor, const T* x, T* y) {
   });
 }
 
+// Few long rows, of which threads share the terms: the sums of parts meet in their order. A part is one of a
+// run of neighbours, or several short runs.
+constexpr int64_t kFewRows = 16, kPartTerms = 1 << 15;
+
+bool has_few_rows(const SumAxes& axes) {
+  return axes.kept_size < kFewRows && axes.summed_size >= 2 * kPartTerms;
+}
+
+template <class T>
+void sum_few_rows(const SumAxes& axes, double divisor, const T* x, T* y) {
+  const int outer = axes.summed_count - 1;
+  const int64_t run = axes.summed[outer].size, runs = axes.summed_size / run;
+  const int64_t cuts = (run + kPartTerms - 1) / kPartTerms, together = std::max<int64_t>(kPartTerms / run, 1);
+  const int64_t parts = cuts > 1 ? runs * cuts : (runs + together - 1) / together;
+  std::vector<double> totals(static_cast<size_t>(axes.kept_size * parts));
+  in_parallel(axes.kept_size * parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      const T* base = x + offset_of(axes.kept, axes.kept_count, at / parts);
+      const int64_t part = at % parts, first = cuts > 1 ? part / cuts : part * together;
+      const int64_t cut = cuts > 1 ? part % cuts * kPartTerms : 0, size = std::min(run - cut, kPartTerms);
+      double total = 0;
+      for (int64_t r = first; r < std::min(first + together, runs); ++r) {
+        const T* row = base + offset_of(axes.summed, outer, r) + cut;
+        total += sum_terms<Compute<T>>(size, [row](int64_t j) { return widen(row[j]); });
+      }
+      totals[static_cast<size_t>(at)] = total;
+    }
+  });
+  for (int64_t i = 0; i < axes.kept_size; ++i) {
+    double total = 0;
+    for (int64_t part = 0; part < parts; ++part) total += totals[static_cast<size_t>(i * parts + part)];
+    y[i] = narrow_double<T>(total / divisor);
+  }
+}
+
 // The columns of a matrix without gaps, of so many rows that threads share them. Several rows are taken as
 // one where they are short; the sums of parts, and those of the same column, meet in their order.
 constexpr int64_t kLongSum = 1 << 14, kPartRows = 1 << 10;
@@ -102,7 +137,8 @@ Status reduce_sum_cpu(const OpDesc& op, const LaunchContext&) {
     using T = typename decltype(tag)::type;
     const T* x = elements<T>(op.inputs[0]);
     T* y = op.outputs[0].ptr<T>();
-    if (axes.inner_summed) return sum_rows<T>(axes, divisor, x, y);
+    if (axes.inner_summed)
+      return has_few_rows(axes) ? sum_few_rows<T>(axes, divisor, x, y) : sum_rows<T>(axes, divisor, x, y);
     is_long(axes) ? sum_long_columns<T>(axes, divisor, x, y) : sum_columns_of<T>(axes, divisor, x, y);
   });
 }

@@ -70,6 +70,7 @@ def is_decided_by(frame: FrameType | None) -> bool:
     return False
 
 
+@lru_cache(maxsize=1024)
 def names_that_decide(code: CodeType) -> frozenset[str]:
     """The variables that a comparison, or a method that looks into a text, takes."""
     lines, deciding = _read(code)

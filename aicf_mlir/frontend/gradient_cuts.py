@@ -289,11 +289,12 @@ class _Run:
             self._expect_recorded(node, before)
         results = [t for t in tensors(made) if memory_of(t) not in memories]
         if any(t.requires_grad for t in (*tensors(made), *written)):
-            kept = own | hidden | {memory_of(t) for t in tensors(made)}
-            self._cut_operands(node, kept, [t for t in operands if not had_gradient[id(t)]])
+            shared = hidden | {memory_of(t) for t in tensors(made) if all(t is not each for each in written)}
+            cut = [t for t in operands if not had_gradient[id(t)] and memory_of(t) not in shared]
+            self._cut_operands(node, written, cut)
             self.fresh.update(id(t) for t in results if has_none(t))
         elif written:
-            self._cut_operands(node, own | hidden, operands)
+            self._cut_operands(node, written, [t for t in operands if memory_of(t) not in hidden])
         elif any(memory_of(t) in self.held for t in operands if has_numbers(t)):
             self.fresh.update(id(t) for t in results if has_none(t))
         if op is aten.detach.default:
@@ -355,9 +356,9 @@ class _Run:
             how = how if torch.is_grad_enabled() else "a tensor in place under `no_grad`"
             raise beside_the_graph(f"changes {how}", self.exported.location(node))
 
-    def _cut_operands(self, node: Node, kept: set[object], operands: Sequence[torch.Tensor]) -> None:
-        """Make an op read cuts of these operands, except memory that it writes to or that its results share."""
-        cut = {id(operand) for operand in operands if memory_of(operand) not in kept}
+    def _cut_operands(self, node: Node, written: Sequence[Any], operands: Sequence[torch.Tensor]) -> None:
+        """Make an op read cuts of these operands, except those that it writes to."""
+        cut = set(map(id, operands)) - set(map(id, written))
         for operand in node.all_input_nodes:
             if id(self.value(operand)) not in cut:
                 continue

@@ -190,7 +190,9 @@ class Recorder(InnerGradients, TorchFunctionMode):
             func, name = torch.Tensor.detach, "detach"
         if carries_gradient and is_beside_the_graph(name, args, kwargs):
             raise beside_the_graph(BESIDE_THE_GRAPH[name], location)
-        versions = [(operand, operand._version) for operand in operands if self._is_detached(operand)]
+        is_recorded = carries_gradient and writes_to_graph(name, args, kwargs)
+        detached = [operand for operand in operands if not is_recorded and self._is_detached(operand)]
+        versions = [(operand, operand._version) for operand in detached]
         without = [operand for operand in operands if not operand.requires_grad]
         result = self._run(location, func, name, args, kwargs)
         if func is not CUSTOM_GRADIENT and any(True for _ in tensors(result)):
@@ -300,6 +302,14 @@ def is_beside_the_graph(name: str, args: Sequence[Any], kwargs: Mapping[str, Any
     """True if a call is one of `BESIDE_THE_GRAPH`; reading `requires_grad` or setting it to True is harmless."""
     harmless = name.startswith("requires_grad") and not any(a is False for a in [*args, *kwargs.values()])
     return name in BESIDE_THE_GRAPH and not harmless
+
+
+def writes_to_graph(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """True if a call writes to its first operand alone, and autograd records that: `h[0] -= h[1].detach()` only reads what is
+    detached.
+    """
+    is_in_place = name.endswith("_") and "out" not in kwargs and torch.is_grad_enabled()
+    return is_in_place and bool(args) and is_a(args[0], torch.Tensor) and args[0].requires_grad
 
 
 def memory_of(tensor: torch.Tensor) -> object:

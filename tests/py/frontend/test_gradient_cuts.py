@@ -166,7 +166,18 @@ def parts_of_detached(m: Any, x: Tensor, h: Tensor) -> Tensor:
     return h * first + second
 
 
+def rows_of_detached_rows(m: Any, x: Tensor, h: Tensor) -> Tensor:
+    """Each write reads a detached part of the memory that it writes to."""
+    h = h * 1
+    h[0] -= h[1].detach()
+    h[2] = h.detach()[3]
+    h[:, 0].copy_(h.detach()[:, 1])
+    h.addcmul_(h[0].detach() * 1, x[:, :3])
+    return h * h
+
+
 BODIES: dict[str, Body] = {
+    "writes of detached parts of the same memory": rows_of_detached_rows,
     "message passing": aggregated,
     "a constant whose alias is written": alias("alias"),
     "a constant with an alias is written": alias("base"),

@@ -254,7 +254,7 @@ class Carried:
         named = PlaceNames(self.places, names)
         again = [(p.kind, id(p.owner), p.key) for p in (later.plain if later is not None else [])]
         place = next((p for p in self.plain if (p.kind, id(p.owner), p.key) in again), self.plain[0])
-        path, first = _member(place, named.name(place))
+        path, first = _member(place, named)
         instead = (
             "count in a buffer of the model (register_buffer), or outside of the step, and give it what it computes with in the"
             " batch or by meta="
@@ -320,8 +320,9 @@ class Carried:
         return trace_error(text, place.location or self._location)
 
 
-def _member(place: VisitedPlace, path: str) -> tuple[str, Any]:
+def _member(place: VisitedPlace, named: PlaceNames) -> tuple[str, Any]:
     """Return the first changed member of a container and its old value; else the whole container."""
+    path = named.name(place)
     before: Any = place.first
     after: Any = place.after
     if place.kind != "content":
@@ -332,5 +333,5 @@ def _member(place: VisitedPlace, path: str) -> tuple[str, Any]:
     is_dict = issubclass(type(place.owner), dict)
     keys: Members = one[::2] if is_dict else tuple(range(len(one)))
     pairs = zip(one[1::2], other[1::2], strict=True) if is_dict else zip(one, other, strict=True)
-    found = ((f"{path}[{key!r}]", a) for key, (a, b) in zip(keys, pairs, strict=True) if a is not b)
+    found = ((f"{path}[{named.key(key)}]", a) for key, (a, b) in zip(keys, pairs, strict=True) if a is not b)
     return next(found, (path, ())) if is_dict or is_a(place.owner, list) else (path, ())

@@ -309,6 +309,10 @@ class PlaceNames:
             return self.path(owner, depth - 1) if key is None else self._joined(owner, key, depth - 1)
         return type(value).__name__
 
+    def key(self, key: Any) -> str:
+        """Return the key of an entry: plain ones as they are written, any other object by its name."""
+        return repr(key) if type(key) in PLAIN else self.path(key)
+
     def _joined(self, owner: Any, key: Any, depth: int = 12) -> str:
         holder, of = self._found.get(id(owner), (None, None))
         if holder is not None and of is None:
@@ -318,7 +322,7 @@ class PlaceNames:
         if is_a(owner, dict):
             if ("__builtins__" in owner and "__name__" in owner) or owner is builtins.__dict__:
                 return str(key)
-            return f"{self.path(owner, depth)}[{key!r}]"
+            return f"{self.path(owner, depth)}[{self.key(key)}]"
         if is_a(owner, (list, tuple)):
             return f"{self.path(owner, depth)}[{key}]"
         return f"{self.path(owner, depth)}.{key}"

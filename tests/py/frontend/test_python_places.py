@@ -195,6 +195,17 @@ def test_what_is_written_and_never_read_is_left_and_not_carried() -> None:
     assert [names.name(place) for place in places if place.is_left] == ["model.log"]
 
 
+def by_layer(m: Any, x: torch.Tensor) -> torch.Tensor:
+    m.calls[m.linear]["n"] += 1
+    return m.linear(x).sum()
+
+
+def test_a_key_that_is_an_object_is_named_as_an_object() -> None:
+    model: Any = Net(by_layer)
+    model.calls = {model.linear: {"n": 0}}
+    assert carried(model) == ["model.calls[model.linear]['n']"]
+
+
 def labelled(m: Any, x: torch.Tensor) -> torch.Tensor:
     if m.kind is None:
         m.kind = "sum"

@@ -291,6 +291,8 @@ class Carried:
     ) -> list[VisitedPlace]:
         """Return the places that a loop body or a forward hook changes outside of modules, or a hook in one; also the numbers of
         a module in which a body leaves a value that `is_known_after` the step.
+
+        A tensor that a hook leaves for the step itself to read, as for a loss of features, is a value of the step.
         """
         left = [place for place in self.places if place.is_left and place.location is not None]
         read = {id(place.owner) for place in left if is_memo(place)}
@@ -299,8 +301,8 @@ class Carried:
         return [
             place
             for place in left
-            if ((is_body or hooks) and not is_a(place.holder, torch.nn.Module))
-            or place.code in hooks
+            if ((is_body or (hooks and not is_passed_on(place))) and not is_a(place.holder, torch.nn.Module))
+            or (place.code in hooks and not is_passed_on(place))
             or (id(place.owner) in own and (type(place.after) in (int, float) or is_known_after(place.after)))
             or (is_body and is_count(place))
         ]
@@ -318,6 +320,11 @@ class Carried:
 
     def _error(self, place: VisitedPlace, text: str) -> TraceError:
         return trace_error(text, place.location or self._location)
+
+
+def is_passed_on(place: VisitedPlace) -> bool:
+    """True if each call writes a tensor to a place and reads it there: no call finds that of the one before."""
+    return place.read_after and not place.read_first and is_traced(place.after)
 
 
 def _member(place: VisitedPlace, named: PlaceNames) -> tuple[str, Any]:

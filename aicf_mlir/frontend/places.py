@@ -110,6 +110,8 @@ class VisitedPlace:
     after: Any
     read_first: bool
     """True if the place was read before it was written to: then the next call finds the value that this one has left."""
+    read_after: bool
+    """True if the place was read after something else was written there: then it holds a value of the step."""
     written: bool
     code: CodeType | None
     """The code whose instruction wrote first, or else read first."""

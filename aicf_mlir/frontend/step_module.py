@@ -13,7 +13,7 @@ import torch
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import drawn, source, transforms
 from aicf_mlir.frontend.buffers import Buffers
-from aicf_mlir.frontend.carried import Carried, Followed, Key, put_back
+from aicf_mlir.frontend.carried import Carried, Followed, Key, is_passed_on, put_back
 from aicf_mlir.frontend.caught import none_caught
 from aicf_mlir.frontend.effects import WritesUndone
 from aicf_mlir.frontend.grad_modes import without_inference
@@ -152,7 +152,7 @@ class StepModule(torch.nn.Module):
             return
         effects = carried.effects(self.hooks, is_body=is_body, is_known_after=function.is_known_after)
         for place in effects:
-            if place.code in self.hooks:
+            if place.code in self.hooks and not is_passed_on(place):
                 raise refusal(place)
         function.keep(effects, named, refusal)
 

@@ -181,6 +181,7 @@ void Places::note(Kind kind, PyObject* owner, PyObject* key, Use use, PyObject* 
                        0,
                        false,
                        false,
+                       false,
                        false});
   }
   Place& place = places_[known->second];
@@ -189,6 +190,7 @@ void Places::note(Kind kind, PyObject* owner, PyObject* key, Use use, PyObject* 
     place.offset = spot_.offset;
   }
   place.read_first = place.read_first || (!write && !place.set);
+  place.read_after = place.read_after || (!write && place.set);
   place.written = place.written || write;
   place.set = place.set || use == Use::kSets;
 }
@@ -250,11 +252,11 @@ PyObject* Places::taken(PyObject* absent) {
   std::vector<Place> places = std::exchange(places_, {});
   for (Place& p : places) {
     if (!p.owner) continue;
-    Owned row = Owned::steal(Py_BuildValue("(sOOOOOOOOi)", kNames[p.kind], p.owner.get(),
-                                           p.key ? p.key.get() : Py_None, p.holder ? p.holder.get() : Py_None,
-                                           or_absent(p.first), or_absent(p.after),
-                                           p.read_first ? Py_True : Py_False, p.written ? Py_True : Py_False,
-                                           p.code ? p.code.get() : Py_None, p.offset));
+    Owned row = Owned::steal(
+        Py_BuildValue("(sOOOOOOOOOi)", kNames[p.kind], p.owner.get(), p.key ? p.key.get() : Py_None,
+                      p.holder ? p.holder.get() : Py_None, or_absent(p.first), or_absent(p.after),
+                      p.read_first ? Py_True : Py_False, p.read_after ? Py_True : Py_False,
+                      p.written ? Py_True : Py_False, p.code ? p.code.get() : Py_None, p.offset));
     if (!row || PyList_Append(all.get(), row.get()) < 0) return nullptr;
   }
   begin({});

@@ -54,7 +54,8 @@ struct Place {
   int offset = 0;   // of that instruction
   bool read_first;  // whether the step has read what was there before it wrote something else there
   bool written;
-  bool set;  // whether nothing of what was there at first is left
+  bool set;         // whether nothing of what was there at first is left
+  bool read_after;  // whether the step has read what it had put there in place of that
 };
 
 // What a place is known by.

@@ -76,15 +76,21 @@ class Structure:
         inner = tuple((key, None if one is None else one.order) for key, one in self.members)
         return inner if self.kind is dict or any(order for _, order in inner) else None
 
-    def order_of(self, batch: Any) -> Order:
-        """The order of the keys in a batch of this structure."""
+    def order_of(self, batch: Any, named: Mapping[str, Any]) -> Order:
+        """The order of the keys in a batch of this structure, whose entries are `named`."""
         if self.is_plain:
-            return tuple(batch)
+            return tuple(named)
         if self.order is None:
             return None
         entries, inner = _members(batch) or {}, dict(self.members)
         return tuple(
-            (key, None if (one := inner[key]) is None else one.order_of(entries[key])) for key in entries
+            (
+                key,
+                None
+                if (one := inner[key]) is None
+                else one.order_of(entries[key], _members(entries[key]) or {}),
+            )
+            for key in entries
         )
 
     def in_order(self, order: Order) -> Structure:

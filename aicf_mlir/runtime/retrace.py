@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.errors import TraceError
+from aicf_mlir.errors import BindError, TraceError
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.contents import equal
 from aicf_mlir.frontend.example import Form
 from aicf_mlir.frontend.reads import Read
-from aicf_mlir.frontend.structure import Order
+from aicf_mlir.frontend.structure import Order, Structure
 from aicf_mlir.ir.printing import changed_line, to_text
 from aicf_mlir.runtime.binding import Built
 
@@ -54,6 +55,27 @@ class Retrace:
             return str(error)
         pairs = zip(self._built.traces, self._built.traced_modules, traces, strict=True)
         return next((d for before, old, now in pairs if (d := _difference(before, old, now))), "")
+
+
+class Orders:
+    """The orders of a batch's keys for which the step is known to be the same."""
+
+    def __init__(self, retrace: Retrace, traces: Sequence[Traced]):
+        self._retrace = retrace
+        orders = {traced.structure.order for traced in traces}
+        self._known: set[Order] = orders if len(orders) == 1 else set()
+
+    def expect(self, told: str, structure: Structure, batch: Any, entries: Mapping[str, Any]) -> None:
+        """Raise BindError if the keys of a batch, whose `entries` have names, have an order that the step depends on."""
+        order = structure.order_of(batch, entries)
+        if order in self._known or set(entries) != set(structure.leaves):  # loading it says what is wrong
+            return
+        if why := self._retrace.in_order(order):
+            raise BindError(
+                f"{told}: the keys of the batch are in another order than compiled for, and the step depends on it"
+                f" ({why}): pass {structure}, in this order"
+            )
+        self._known.add(order)
 
 
 def _difference(before: Traced, module: ModuleOp, now: Traced) -> str:

@@ -13,7 +13,6 @@ from aicf_mlir import _C
 from aicf_mlir.analysis.scalars import Scalar, scalars
 from aicf_mlir.dialects.plan import ProgramOp, find_program
 from aicf_mlir.errors import BindError, StateError
-from aicf_mlir.frontend.structure import Order
 from aicf_mlir.frontend.types import BYTES, OF_BYTES, as_users
 from aicf_mlir.host.interrupts import held
 from aicf_mlir.passes.autodiff import SCALE
@@ -31,7 +30,7 @@ from aicf_mlir.runtime.micro_batches import StepBatch, joined, parted, parts_of
 from aicf_mlir.runtime.not_copied import NotCopied
 from aicf_mlir.runtime.optimizer_calls import OptimizerCalls
 from aicf_mlir.runtime.outputs import Outputs, expect_run
-from aicf_mlir.runtime.retrace import Retrace
+from aicf_mlir.runtime.retrace import Orders, Retrace
 from aicf_mlir.runtime.tensors import current_stream
 from aicf_mlir.runtime.watched import Watched
 from aicf_mlir.step.options.accumulate import Accumulation
@@ -78,11 +77,10 @@ class BuiltStep(NotCopied):
         self._built = built
         self._plans = built.plans
         live = {value.read.place: value.follow for value in built.host_values.values()}
-        self._retrace = Retrace(self._request, built)
-        orders = {traced.structure.order for traced in built.traces}
-        self._orders: set[Order] = orders if len(orders) == 1 else set()
+        retrace = Retrace(self._request, built)
+        self._orders = Orders(retrace, built.traces)
         reads = [read for traced in built.traces for read in traced.reads]
-        self._guards = Guards(self.name, reads, self._retrace, live)
+        self._guards = Guards(self.name, reads, retrace, live)
         self._bound = Watched()
         groups = [group for optimizer in built.optimizers for group in optimizer.param_groups]
         self._store.watch(self._bound, {id(p) for group in groups for p in group["params"]})
@@ -335,17 +333,8 @@ class BuiltStep(NotCopied):
         return joined([self._named(told.format(number), part) for number, part in enumerate(parts)])
 
     def _named(self, told: str, batch: Any) -> Mapping[str, Any]:
-        """Return the tensors of a batch by name. Raises BindError if its keys have another order, which the step depends on."""
         entries = self._structure.names(told, batch)
-        if (order := self._structure.order_of(batch)) in self._orders:
-            return self._stored(entries)
-        if set(entries) == set(self._structure.leaves):  # if not, loading the batch says what is wrong
-            if why := self._retrace.in_order(order):
-                raise BindError(
-                    f"{told}: the keys of the batch are in another order than compiled for, and the step depends on it"
-                    f" ({why}): pass {self._structure}, in this order"
-                )
-            self._orders.add(order)
+        self._orders.expect(told, self._structure, batch, entries)
         return self._stored(entries)
 
     def _stored(self, entries: Mapping[str, Any]) -> Mapping[str, Any]:

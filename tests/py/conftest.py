@@ -1,9 +1,10 @@
 """Shared test set-up: tests marked `gpu` need a CUDA device, those marked `nvrtc` that
 library, and are skipped where there is none.
 
-A usual run has of each test function as many cases, and as much of `some(LIST)`, as its budget allows (`support/costs.py`),
-and verifies whole modules after each pass in every sixteenth test; `--campaign` has them all, tests marked `campaign`, and more
-of what is drawn by chance. Tests that are asked for by name have all their cases. `--measure-costs` writes what they cost.
+A usual run has of each test function as many cases, and as much of `some(LIST)`, as its budget allows (`support/costs.py`). Of
+functions whose cheapest case is long it has those marked `usual`, and the cheapest of each file. It verifies whole modules after
+each pass in every sixteenth test. `--campaign` has them all, tests marked `campaign`, and more of what is drawn by chance. Tests
+that are asked for by name have all their cases. `--measure-costs` writes what they cost.
 `--programs N`, `--gradients N`, `--mutants N` and `--seed S` set how many random programs, programs with nested gradients,
 mutated texts and plans run and where their seeds start; `--opinfo-samples N` how many samples of each op of torch train;
 `--user-models` trains every model that users write, not some of each theme;
@@ -87,6 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA device and a build with CUDA")
     config.addinivalue_line("markers", "nvrtc: compiles for a GPU, and needs none")
     config.addinivalue_line("markers", "install: builds and installs the package, with --install only")
+    config.addinivalue_line("markers", "usual: runs in a usual run however long it takes: a main path")
     config.addinivalue_line("markers", "campaign: runs with --campaign only: another test shows its faults")
     for name, title, _ in _C.libraries():
         config.addinivalue_line("markers", f"{name}: runs a kernel of {title} on a CUDA device")

@@ -254,6 +254,7 @@ def digest(setup: Setup) -> str:
 class TestContractE:
     """Same inputs, same seed, same plan: the same bits."""
 
+    @pytest.mark.usual
     def test_e_fresh_processes_agree(self, device: str) -> None:
         program = _PROGRAM.format(path=[children.SUPPORT, str(Path(__file__).parent)], device=device)
         outputs = [

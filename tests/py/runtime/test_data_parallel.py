@@ -24,6 +24,7 @@ def found_by(program: str, count: int, folder: Path) -> list[Any]:
     return [each.found for each in ended]
 
 
+@pytest.mark.usual
 def test_two_ranks_train_as_with_distributed_data_parallel(tmp_path: Path) -> None:
     ranks = found_by("training", 2, tmp_path)
     for name in ("mesh", "wrapped"):

@@ -1,14 +1,16 @@
-"""What a usual run leaves out: of each test function, cases and draws beyond a budget of CPU seconds.
+"""What a usual run leaves out: of each test function, cases and draws beyond a budget of CPU seconds; and long functions.
 
 `costs.tsv` has a row for each function that costs more: its name, the CPU seconds of one case, with those of child
-processes, and the name of the cheapest one where there is time for one case only. `pytest -n 0 --measure-costs` runs a
-campaign, adds the rows of the functions that it has run, and drops those of functions that are cheap now.
+processes, and the name of the cheapest one where there is time for one case only, whose seconds these are then. `pytest -n 0
+--measure-costs` runs a campaign, adds the rows of the functions that it has run, and drops those of functions that are
+cheap now.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import NamedTuple, Protocol, TypeVar
@@ -17,7 +19,9 @@ import pytest
 
 TABLE = Path(__file__).parents[1] / "costs.tsv"
 CASES = 0.3
-"""CPU seconds for the cases of one function in a usual run; one case always runs."""
+"""CPU seconds for the cases of one function in a usual run; one case runs if it is not `LONG`."""
+LONG = 1.0
+"""CPU seconds of a case that runs in a campaign only, unless its function is the cheapest of a file or is marked `usual`."""
 DRAWS = 1.0
 """CPU seconds for what a function draws, or takes from a list, by the fixture `some`."""
 
@@ -31,7 +35,7 @@ class Some(Protocol):
 
 
 class Cost(NamedTuple):
-    """CPU seconds of one case with all of its draws, and the name of the cheapest case."""
+    """CPU seconds of one case with all of its draws; of the cheapest case where that one is named."""
 
     seconds: float
     cheapest: str = ""
@@ -57,16 +61,23 @@ def spread(items: Sequence[Item], wanted: int) -> list[Item]:
 def beyond_budget(items: Iterable[pytest.Item], costs: dict[str, Cost]) -> Iterator[pytest.Item]:
     """The cases that a usual run leaves out, those for a GPU counted by themselves; what is skipped costs nothing."""
     groups: dict[tuple[str, bool], list[pytest.Item]] = defaultdict(list)
+    least: dict[tuple[str, bool], float] = {}
     for item in items:
         if item.get_closest_marker("campaign"):
             yield item
         elif not item.get_closest_marker("skip"):
-            groups[function_of(item), bool(item.get_closest_marker("gpu"))].append(item)
-    for (function, _), own in groups.items():
+            function, on_gpu = function_of(item), bool(item.get_closest_marker("gpu"))
+            groups[function, on_gpu].append(item)
+            file = function.partition("::")[0], on_gpu
+            least[file] = min(least.get(file, inf), costs[function].seconds if function in costs else 0.0)
+    for (function, on_gpu), own in groups.items():
         if cost := costs.get(function):
-            wanted = int(CASES / cost.seconds)
+            longest = max(LONG, least[function.partition("::")[0], on_gpu])
+            if cost.seconds > longest and not own[0].get_closest_marker("usual"):
+                yield from own
+                continue
             cheapest = [item for item in own if item.nodeid.endswith(f"[{cost.cheapest}]")]
-            kept = cheapest[:1] if wanted <= 1 and cheapest else spread(own, wanted)
+            kept = cheapest[:1] or spread(own, int(CASES / cost.seconds))
             yield from (item for item in own if item not in kept)
 
 
@@ -96,10 +107,10 @@ class Measuring:
     def pytest_sessionfinish(self) -> None:
         costs = read()
         for function, cases in self._found.items():
-            seconds, cheapest = sum(s for s, _ in cases) / len(cases), min(cases)[1]
+            seconds = sum(s for s, _ in cases) / len(cases)
             costs.pop(function, None)
             if (len(cases) > 1 and seconds * len(cases) > CASES) or (len(cases) == 1 and seconds > DRAWS):
-                costs[function] = Cost(seconds, cheapest if seconds > CASES / 2 else "")
+                costs[function] = Cost(*min(cases)) if seconds > CASES / 2 else Cost(seconds)
         rows = (
             f"{name}\t{seconds:.2g}\t{cheapest}".rstrip()
             for name, (seconds, cheapest) in sorted(costs.items())

@@ -8,13 +8,17 @@ from typing import Any
 import conftest
 import costs
 import pytest
-from costs import CASES, DRAWS, Cost
+from costs import CASES, DRAWS, LONG, Cost
 
 MANY = "file.py::test_many"
 COSTS = {
     MANY: Cost(CASES / 3),
     "file.py::test_few": Cost(CASES / 3),
-    "file.py::test_dear": Cost(9.0, "2-cpu"),
+    "file.py::test_dear": Cost(LONG, "2-cpu"),
+    "file.py::test_long": Cost(LONG * 2),
+    "file.py::test_main_path": Cost(LONG * 3),
+    "ranks.py::test_longer": Cost(LONG * 3),
+    "ranks.py::test_long": Cost(LONG * 2, "1"),
 }
 
 
@@ -37,6 +41,10 @@ CASES_OF_ALL = [
     *(Case(f"file.py::test_dear[{i}-cuda]", "gpu") for i in range(4)),
     *(Case(f"{MANY}[cuda-{i}]", "skip") for i in range(10)),
     Case("file.py::test_shown_elsewhere", "campaign"),
+    Case("file.py::test_long"),
+    Case("file.py::test_main_path", "usual"),
+    Case("ranks.py::test_longer"),
+    *(Case(f"ranks.py::test_long[{i}]") for i in range(2)),
 ]
 
 
@@ -50,13 +58,19 @@ def test_a_usual_run_has_some_cases_from_first_to_last() -> None:
     assert [name for name in ran() if f"{MANY}[" in name and "cuda" not in name] == [
         f"{MANY}[{i}]" for i in (0, 4, 9)
     ]
-    assert len(ran()) == 3 + 2 + 10 + 2 + 10, "what is skipped costs nothing, and says why it is"
+    assert len(ran()) == 3 + 2 + 10 + 2 + 10 + 2, "what is skipped costs nothing, and says why it is"
 
 
 def test_of_what_is_dear_it_has_one_case_for_each_device() -> None:
     assert [name for name in ran() if "dear" in name] == [
         f"file.py::test_dear[{i}]" for i in ("2-cpu", "0-cuda")
     ]
+
+
+def test_of_what_is_long_it_has_main_paths_and_one_function_of_each_file() -> None:
+    assert [name for name in ran() if "long" in name or "main" in name] == [
+        "file.py::test_main_path", "ranks.py::test_long[1]"
+    ]  # fmt: skip
 
 
 def test_of_what_is_drawn_it_has_what_there_is_time_for() -> None:

@@ -18,6 +18,7 @@ def subclasses(module: object, base: type) -> set[str]:
     return {n for n, cls in vars(module).items() if inspect.isclass(cls) and issubclass(cls, base)}
 
 
+@pytest.mark.usual
 @pytest.mark.filterwarnings("ignore")  # of torch, about its own layers
 def test_the_page_is_what_the_compiler_does(pytestconfig: pytest.Config) -> None:
     """Of its layers and losses every twelfth in a usual run."""

@@ -16,6 +16,8 @@ from xdsl.rewriter import InsertPoint
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.emitter import Emitter, location_of, summed_in
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.signature import (
     OF_RANK,
     ArgumentIndex,
@@ -42,7 +44,8 @@ class AverageRanksPass(ModulePass):
 
     Gradients of one type go in buckets, in the order in which they exist. A collective gathers a bucket of all ranks. The
     sum is made here, in the order of ranks, in f32 for 16-bit numbers, and its mean is rounded once: the arithmetic of as
-    many micro-batches.
+    many micro-batches. A gradient that is a wider copy of 16-bit numbers, as under autocast, is exchanged as these: half the
+    bytes, the same sum.
 
     Options:
       group: the name of the group
@@ -118,10 +121,11 @@ class Averaging:
     def buckets(self, values: Sequence[SSAValue]) -> list[list[SSAValue]]:
         """The values by type, in the order in which they exist, at most so many bytes together. Each value is there once."""
         found: list[list[SSAValue]] = []
-        last = dict[Attribute, tuple[list[SSAValue], int]]()
+        last = dict[tuple[Attribute, Attribute], tuple[list[SSAValue], int]]()
         for value in sorted(dict.fromkeys(values), key=self.place):
-            bucket, size = last.get(kind := element_type(value), (list[SSAValue](), 0))
-            mine = bytes_of(value)
+            kind = element_type(exchanged := narrowest(value)), element_type(value)
+            bucket, size = last.get(kind, (list[SSAValue](), 0))
+            mine = bytes_of(exchanged)
             if not bucket or size + mine > self.options.bucket:
                 bucket, size = list[SSAValue](), 0
                 found.append(bucket)
@@ -130,21 +134,23 @@ class Averaging:
         return found
 
     def place(self, value: SSAValue) -> int:
-        """The place in the text at which a value exists."""
+        """The place in the text at which what is exchanged of a value exists."""
+        value = narrowest(value)
         return self.order[value.op] if isinstance(value, OpResult) else -1
 
     def exchanged(self, values: Sequence[SSAValue], wanted: Of) -> Sequence[SSAValue | None]:
         """The mean of each value over all ranks, or what it is on one of them; None for what this rank does not take."""
-        last = values[-1]
+        narrow = [narrowest(value) for value in values]
+        last, element = narrow[-1], element_type(values[-1])
         start = InsertPoint.at_start(self.function.body.block)
         point = InsertPoint.after(last.op) if isinstance(last, OpResult) else start
         emitter = Emitter(point, location_of(last))
-        flat = [emitter.emit(nn.ReshapeOp(value, [prod(shape_of(value))])) for value in values]
+        flat = [emitter.emit(nn.ReshapeOp(value, [prod(shape_of(value))])) for value in narrow]
         joined = flat[0] if len(flat) == 1 else emitter.emit(nn.ConcatOp(flat, 0), "bucket")
         gathered = all_gather(emitter, joined, self.options.group, self.options.ranks)
         if not self.takes(wanted):
             return [None] * len(values)
-        of_ranks = rows_of(emitter, gathered)
+        of_ranks = [emitter.cast(value, element) for value in rows_of(emitter, gathered)]
         whole = of_ranks[wanted] if isinstance(wanted, int) else self.mean(emitter, of_ranks)
         parts: Sequence[SSAValue] = [whole]
         if len(values) > 1:
@@ -216,6 +222,13 @@ def in_order(function: func.FuncOp) -> None:
         if isinstance(op, nn.GATHERS):
             op.operands = [op.x, *([op.status] if isinstance(op, nn.AllGatherStatusOp) else []), *before]
             before = (op.results[0],)
+
+
+def narrowest(value: SSAValue) -> SSAValue:
+    """The 16-bit numbers of which a value is a wider copy, if it is one; else the value."""
+    made = value.owner
+    is_copy = isinstance(made, nn.CastOp) and element_name(element_type(made.x)) in NARROW
+    return made.x if is_copy and element_name(element_type(value)) in ("f32", "f64") else value
 
 
 def bytes_of(value: SSAValue) -> int:

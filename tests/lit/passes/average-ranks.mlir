@@ -1,6 +1,6 @@
 // Gradients are gathered of all ranks, in buckets, and their mean is made in the order of ranks; a marked buffer is that of its rank.
 // RUN: aicf-opt %s --average-ranks=ranks=2 --split-input-file --verify-diagnostics | filecheck %s
-// RUN: aicf-opt %s --average-ranks="ranks=2 bucket=16" --split-input-file --verify-diagnostics | filecheck %s --check-prefix=SMALL
+// RUN: aicf-opt %s --average-ranks="ranks=2 bucket=11" --split-input-file --verify-diagnostics | filecheck %s --check-prefix=SMALL
 // RUN: not aicf-opt %s --average-ranks=ranks=0 2>&1 | filecheck %s --check-prefix=RANKS
 
 // RANKS: expected 1 rank or more, got 0
@@ -45,6 +45,34 @@ func.func @step(
   %dh = nn.neg %h : tensor<2xf16>
   func.return %l, %m.next, %n.next, %dw, %dv, %dh
     : tensor<f32>, tensor<2xf32>, tensor<i64>, tensor<2xf32>, tensor<2x2xf32>, tensor<2xf16>
+}
+
+// -----
+
+// A gradient that autocast has made wider is exchanged in 16 bits, and added up in f32 all the same.
+// CHECK-LABEL: func.func @autocast
+// CHECK:         %bucket = nn.concat %{{.*}} : (tensor<2xbf16>, tensor<4xbf16>) -> tensor<6xbf16>
+// CHECK-NEXT:    %bucket.of_ranks = nn.all_gather %bucket {group = "dp", ranks = 2} : (tensor<6xbf16>) -> tensor<2x6xbf16>
+// CHECK:         nn.add %cast, %cast_1 : tensor<6xf32>
+// CHECK:         nn.div %of_ranks.sum, %constant
+// CHECK:         nn.all_gather %reshape_{{[0-9]+}}, %bucket.of_ranks {group = "dp", ranks = 2}
+// CHECK-NEXT:    (tensor<2xf32>, tensor<2x6xbf16>) -> tensor<2x2xf32>
+// CHECK:         func.return %l, %dw.mean, %dv.mean, %du.mean : tensor<f32>, tensor<2xf32>, tensor<2x2xf32>, tensor<2xf32>
+func.func @autocast(
+    %w: tensor<2xf32> {aicf.role = "param", aicf.name = "w"},
+    %v: tensor<2x2xf32> {aicf.role = "param", aicf.name = "v"},
+    %u: tensor<2xf32> {aicf.role = "param", aicf.name = "u"},
+    %x: tensor<2xbf16> {aicf.role = "input", aicf.name = "x"})
+    -> (tensor<f32> {aicf.role = "loss"}, tensor<2xf32> {aicf.role = "grad", aicf.name = "w"},
+        tensor<2x2xf32> {aicf.role = "grad", aicf.name = "v"}, tensor<2xf32> {aicf.role = "grad", aicf.name = "u"}) {
+  %wide = nn.cast %x : (tensor<2xbf16>) -> tensor<2xf32>
+  %l = nn.sum %wide {dims = array<i64: 0>} : (tensor<2xf32>) -> tensor<f32>
+  %g = nn.neg %x : tensor<2xbf16>
+  %dw = nn.cast %g : (tensor<2xbf16>) -> tensor<2xf32>
+  %gg = nn.broadcast_to %g {shape = array<i64: 2, 2>} : (tensor<2xbf16>) -> tensor<2x2xbf16>
+  %dv = nn.cast %gg : (tensor<2x2xbf16>) -> tensor<2x2xf32>
+  %du = nn.mul %u, %wide : tensor<2xf32>
+  func.return %l, %dw, %dv, %du : tensor<f32>, tensor<2xf32>, tensor<2x2xf32>, tensor<2xf32>
 }
 
 // -----

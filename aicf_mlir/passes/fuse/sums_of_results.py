@@ -2,7 +2,8 @@
 
 Loop fusion has sums of columns in one launch with rows if they take what follows no reduction. The gradient of a norm's input
 follows two, and it is what the bias before the norm gets its gradient from. A walk over the rows that stay in registers has each
-of its elements there. So only rows that such a walk takes are extended.
+of its elements there. So only rows that such a walk takes are extended. What follows from the sums alone, such as a cast, comes
+along.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import VerifyError
 from aicf_mlir.ir.attributes import Symbol
-from aicf_mlir.ir.body import COLUMN_SUM, is_float
+from aicf_mlir.ir.body import COLUMN_SUM, Body, is_float
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import shares_block
 from aicf_mlir.ir.locations import fused_location
@@ -55,7 +56,7 @@ class FuseSumsOfResultsPass(FusionRule):
                 continue
             launch: KernelOp = op
             for number in range(len(op.results)):
-                if (found := sum_of(launch, launch.results[number])) is not None:
+                if (found := sum_of(launch, launch.results[number], bodies)) is not None:
                     launch = extended(launch, number, found, bodies, selection) or launch
 
 
@@ -64,63 +65,93 @@ def is_one_walk(rows: Kernel) -> bool:
     return schedule(rows) is not None
 
 
-def sum_of(op: KernelOp, result: OpResult) -> kernel.ReduceSumOp | None:
-    """The sum of the columns of a result of the domain's shape, if there is one of many rows."""
+def sum_of(op: KernelOp, result: OpResult, bodies: Bodies) -> KernelOp | None:
+    """The launch that sums the columns of a result of the domain's shape, if there is one of many rows."""
     shape, reduced = op.attrs["shape"], op.attrs["reduced"]
     assert isinstance(shape, list) and isinstance(reduced, int)
     rows, row = prod(shape[: len(shape) - reduced]), shape[len(shape) - reduced :]
     if shape_of(result) != tuple(shape) or rows < FEW_ROWS or shares_block(result.type):
         return None
     for reader in readers_of(result):
-        if not isinstance(reader, kernel.ReduceSumOp) or reader.kernel_id is not None:
+        if not isinstance(reader, kernel.ReduceSumOp | kernel.ColwiseOp) or reader.kernel_id is not None:
             continue
-        (x,), (total,) = reader.operands, reader.results
-        dims = reader.attrs["dims"]
-        assert isinstance(dims, list)
-        first = dims == list(range(len(dims))) and prod(shape_of(x)[: len(dims)]) == rows
-        plain = first and reader.attrs.get("divisor", 1.0) == 1.0 and result in view_chain(x)
-        if plain and prod(shape_of(total)) == prod(row) and not shares_block(total.type):
+        if len(reader.operands) != 1 or result not in view_chain(reader.operands[0]):
+            continue
+        totals = all(prod(shape_of(x)) == prod(row) and not shares_block(x.type) for x in reader.results)
+        if totals and summed_rows(reader, bodies) == rows:
             return reader
     return None
 
 
+def summed_rows(op: KernelOp, bodies: Bodies) -> int | None:
+    """How many rows a launch of one operand sums column by column; None if it does something else."""
+    if isinstance(op, kernel.ReduceSumOp):
+        dims = op.attrs["dims"]
+        assert isinstance(dims, list)
+        plain = dims == list(range(len(dims))) and op.attrs.get("divisor", 1.0) == 1.0
+        return prod(shape_of(op.operands[0])[: len(dims)]) if plain else None
+    shape, reduced = op.attrs["shape"], op.attrs["reduced"]
+    assert isinstance(shape, list) and isinstance(reduced, int)
+    whole = not op.ins["table"] and shape_of(op.operands[0]) == tuple(shape)
+    return prod(shape[:reduced]) if whole and follows_one_sum(bodies[str(op.attrs["body"])]) else None
+
+
+def follows_one_sum(body: Body) -> bool:
+    """True if all that a body of one operand gives follows from the sum of that operand alone."""
+    sums = [line for line in body.lines if 0 in line.args or not (line.args or line.op == "arith.constant")]
+    return [line.op for line in sums] == ["scalar.sum"] and all(result > 0 for result in body.results)
+
+
 def extended(
-    op: KernelOp, number: int, total: kernel.ReduceSumOp, bodies: Bodies, selection: Selection
+    op: KernelOp, number: int, total: KernelOp, bodies: Bodies, selection: Selection
 ) -> KernelOp | None:
-    """The launch with the sum of the columns of this result as one more; None where no walk has all of it."""
+    """The launch with what `total` gives of the columns of this result; None where no walk has all of it."""
     shape, reduced = op.attrs["shape"], op.attrs["reduced"]
     assert isinstance(shape, list) and isinstance(reduced, int)
     name = str(op.attrs["body"])
     body, elements = bodies[name], [tensor_spec(value)[0] for value in op.operands]
-    given = [tensor_spec(value)[0] for value in (*op.results, total.results[0])]
+    given = [tensor_spec(value)[0] for value in (*op.results, *total.results)]
+    behind = None if isinstance(total, kernel.ReduceSumOp) else bodies[str(total.attrs["body"])]
     builder = Builder(body.args, elements)
     values = builder.inline(body, range(len(body.args)))
     term = as_tensor(builder.scalar(values[number]), given[number])
     if not is_float(term.type) or body.type(body.results[number]) != term.type:
         return None
     column = builder.line(COLUMN_SUM, [term.value], term.type)
-    made = written(builder.finish([*values, column]), elements, given)
+    found = [column] if behind is None else continued(builder, behind, column)
+    made = written(builder.finish([*values, *found]), elements, given)
     row = shape[len(shape) - reduced :]
     launch = kernel.RowwiseOp.launch(
         {"x": list(op.operands), "table": []},
-        {"y": [*(result.type for result in op.results), TensorType(element_type(total.results[0]), row)]},
+        {"y": [*(x.type for x in op.results), *(TensorType(element_type(x), row) for x in total.results)]},
         body=Symbol(bodies.symbol(made, f"{name}_sum")),
         shape=shape,
         reduced=reduced,
     )
     try:
-        found = selection.generated(launch.use)
+        rows = selection.generated(launch.use)
     except VerifyError:
-        found = None
-    if found is None or not is_one_walk(found):
+        rows = None
+    if rows is None or not is_one_walk(rows):
         launch.erase()
         return None
     launch.location = fused_location(op, total)
     Rewriter.insert_op(launch, InsertPoint.before(op))
-    for before, after in zip([*op.results, total.results[0]], launch.results, strict=True):
+    for before, after in zip([*op.results, *total.results], launch.results, strict=True):
         after.name_hint = before.name_hint
-    new = in_place_of(total.results[0], launch.results[-1], op)
-    total.results[0].replace_all_uses_with(new)
+    for before, after in zip(total.results, launch.results[len(op.results) :], strict=True):
+        before.replace_all_uses_with(in_place_of(before, after, op))
     Rewriter.erase_op(total)
-    Rewriter.replace_op(op, [], launch.results[:-1])
+    Rewriter.replace_op(op, [], launch.results[: len(op.results)])
     return launch
+
+
+def continued(builder: Builder, behind: Body, column: int) -> list[int]:
+    """What a body gives whose sum of its one operand is `column`."""
+    values = [-1]
+    for line in behind.lines:
+        args = [values[arg] for arg in line.args]
+        values.append(
+            column if line.op == "scalar.sum" else builder.line(line.op, args, line.type, line.attr)
+        )
+    return [values[result] for result in behind.results]

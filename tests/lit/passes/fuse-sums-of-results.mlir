@@ -36,6 +36,34 @@ func.func @gradient_of_a_bias(%x: tensor<8x16x64xbf16>, %w: tensor<64x32xbf16>)
   func.return %product, %bias : tensor<128x32xbf16>, tensor<64xbf16>
 }
 
+// What follows from the sum alone comes along. A launch that takes more of each element than its sum stays.
+scalar.body @widened(%0: f32) -> f32 {
+  %1 = scalar.sum %0 : f32
+  %2 = arith.truncf %1 : f32 to bf16
+  %3 = arith.extf %2 : bf16 to f32
+  scalar.yield %3 : f32
+}
+scalar.body @squares(%0: f32) -> f32 {
+  %1 = arith.mulf %0, %0 : f32
+  %2 = scalar.sum %1 : f32
+  scalar.yield %2 : f32
+}
+// CHECK-LABEL: func.func @cast
+// CHECK:  %given, %bias = kernel.rowwise x(%x) {body = @centred_sum_1, reduced = 1, shape = array<i64: 8, 16, 64>}
+// CHECK:  : (tensor<8x16x64xbf16>) -> (tensor<8x16x64xbf16>, tensor<64xf32>)
+// CHECK-NOT: @widened
+// CHECK:  kernel.colwise x(%{{.*}}) {body = @squares
+func.func @cast(%x: tensor<8x16x64xbf16>) -> (tensor<128x64xbf16>, tensor<64xf32>, tensor<64xf32>) {
+  %given = kernel.rowwise x(%x) {body = @centred, reduced = 1, shape = array<i64: 8, 16, 64>}
+    : (tensor<8x16x64xbf16>) -> tensor<8x16x64xbf16>
+  %flat = kernel.reshape %given : (tensor<8x16x64xbf16>) -> tensor<128x64xbf16>
+  %bias = kernel.colwise x(%flat) {body = @widened, reduced = 1, shape = array<i64: 128, 64>}
+    : (tensor<128x64xbf16>) -> tensor<64xf32>
+  %other = kernel.colwise x(%flat) {body = @squares, reduced = 1, shape = array<i64: 128, 64>}
+    : (tensor<128x64xbf16>) -> tensor<64xf32>
+  func.return %flat, %bias, %other : tensor<128x64xbf16>, tensor<64xf32>, tensor<64xf32>
+}
+
 // Sums of a part of the rows, means, and sums of few rows stay. So do those of rows that no walk holds.
 // CHECK-LABEL: func.func @others
 // CHECK-COUNT-4: kernel.reduce_sum

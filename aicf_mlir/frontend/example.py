@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, cast
 
 import torch
@@ -32,8 +32,8 @@ class TensorSpec:
 
 
 def default_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
-    """Return the mean squared error of `model(x)` against `t`: batch["x"] and batch["t"], or the two members of a tuple
-    or list.
+    """Return the mean squared error of `model(x)` against `t`: batch["x"] and batch["t"], the fields `x` and `t`, or the two
+    members of a tuple or list.
     """
     x, t = input_and_target(batch)
     return torch.nn.functional.mse_loss(model(x), t)
@@ -46,6 +46,9 @@ def input_and_target(batch: Any) -> tuple[Any, Any]:
         return entries["x"], entries["t"]
     if isinstance(batch, torch.Tensor):
         raise trace_error("expected a batch of two, (x, t), got one tensor; pass loss_fn=")
+    if is_dataclass(batch):
+        fields = cast(Any, batch)
+        return fields.x, fields.t
     if len(batch) != 2:
         raise trace_error(f"expected a batch of two, (x, t), got {len(batch)} entries; pass loss_fn=")
     return batch[0], batch[1]

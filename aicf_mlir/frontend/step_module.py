@@ -195,6 +195,8 @@ class StepModule(torch.nn.Module):
         ):
             result = function(model, structure.rebuilt(batch))
             loss, outputs = outcome(result, source.of_function(function))
+            if loss.numel() == 1 and not self.updates_parameters:  # as `backward` takes it
+                loss = loss.reshape(())
             if not self.trains:
                 functions.checkpoints.expect_none([loss], "whether a gradient follows is not known here")
             elif not self.updates_parameters:  # a loop body takes its gradients itself

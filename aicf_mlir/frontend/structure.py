@@ -1,6 +1,8 @@
-"""The nesting of a batch. A loss function sees dictionaries, tuples and lists of tensors; a plan sees tensors by name.
+"""The nesting of a batch. A loss function sees dictionaries, dataclasses, tuples and lists of tensors; a plan sees tensors by
+name. An entry may be None, and stays None.
 
 {"x": x, "t": t}                  x, t
+Example(x=x, t=t), a dataclass    x, t
 (x, t)                            0, 1
 [{"ids": i, "mask": m}, labels]   0.ids, 0.mask, 1
 x, one tensor                     0
@@ -9,9 +11,10 @@ x, one tensor                     0
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias, cast
+from types import NoneType
+from typing import Any, ClassVar, Protocol, TypeAlias, cast
 
 import torch
 
@@ -20,10 +23,17 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.names import expect_name
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
-from aicf_mlir.frontend.values import is_a, members
+from aicf_mlir.frontend.values import attributes, held_elsewhere, is_a, members
 
-Batch: TypeAlias = Mapping[str, Any] | Sequence[Any] | torch.Tensor
-"""Tensors in dictionaries, tuples, named tuples and lists, or one tensor."""
+
+class OfDataclass(Protocol):
+    """An instance of a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Batch: TypeAlias = Mapping[str, Any] | Sequence[Any] | OfDataclass | torch.Tensor
+"""Tensors in dictionaries, dataclasses, tuples, named tuples and lists, or one tensor."""
 
 Order: TypeAlias = tuple[Any, ...] | None
 """The keys of a dictionary of a batch in their order, each with the order of what it holds; None where there is no dictionary."""
@@ -31,10 +41,13 @@ Order: TypeAlias = tuple[Any, ...] | None
 ALONE = "0"
 """The name of a batch that is one tensor."""
 
+FIELDS = "__dataclass_fields__"
+"""The attribute of a dataclass that has its fields, those of a class among them."""
+
 DEEPEST = 32
 """The most levels of nesting; more is a container that contains itself."""
 
-EXPECTED = 'a dictionary such as {"x": x, "t": t}, a tuple or a list of tensors, or one tensor'
+EXPECTED = 'a dictionary such as {"x": x, "t": t}, a dataclass, a tuple or a list of tensors, or one tensor'
 
 
 class Entries(dict[str, Any]):
@@ -50,8 +63,8 @@ class Structure:
     """One level of nesting: the kind of its container, and the structure of each member; None for a tensor."""
 
     kind: type
-    """The kind of the level: dict for every mapping, list, tuple, the class of a named tuple, or Tensor for a batch that is
-    one tensor.
+    """The kind of the level: dict for every mapping, list, tuple, the class of a named tuple or of a dataclass, Tensor for a
+    batch that is one tensor, or that of None.
     """
     members: tuple[tuple[str, Structure | None], ...]
     """The members by the key or the number of each, in order."""
@@ -115,6 +128,8 @@ class Structure:
         """Return the batch of these tensors, by name."""
         if self.kind is torch.Tensor:
             return tensors[ALONE]
+        if self.kind is NoneType:
+            return None
         entries = {
             key: tensors[path + key] if inner is None else inner.rebuilt(tensors, f"{path}{key}.")
             for key, inner in self.members
@@ -149,7 +164,7 @@ class Structure:
         return found
 
     def _collect(self, step: str, batch: object, path: str, found: dict[str, Any]) -> None:
-        entries = _members(batch)
+        entries = {} if batch is None else _members(batch)
         if entries is None or _kind(batch) is not self.kind or entries.keys() != dict(self.members).keys():
             raise BindError(f"{step}: the batch{_at(path)} is {_described(batch)}, compiled for {self}")
         for key, inner in self.members:
@@ -162,6 +177,8 @@ class Structure:
         keys = [key for key, _ in self.members]
         if self.kind is torch.Tensor:
             return "one tensor"
+        if self.kind is NoneType:
+            return "None"
         return f"a dict with {keys}" if self.kind is dict else f"a {self.kind.__name__} of {len(keys)}"
 
 
@@ -177,7 +194,9 @@ def named(batch: object, path: str = "", depth: int = 0) -> tuple[dict[str, Any]
     for key, entry in entries.items():
         expect_name("batch entries", "batch entry", key)
         inner, structure = {path + key: entry}, None
-        if _members(entry) is not None:
+        if entry is None:
+            inner, structure = {}, Structure(NoneType, ())
+        elif _members(entry) is not None:
             inner, structure = named(entry, f"{path}{key}.", depth + 1)
         if twice := sorted(inner.keys() & found.keys()):
             raise trace_error(
@@ -241,20 +260,44 @@ def _shape(structure: Structure | None) -> object:
 def _members(batch: object) -> dict[str, Any] | None:
     """Return the content of a container of a batch, by key or number; None for anything else."""
     if (held := members(batch)) is None:
-        return None
+        return _fields(batch)
     return {str(key): member for key, member in held} if is_a(batch, (list, tuple)) else dict(held)
+
+
+def _fields(batch: object) -> dict[str, Any] | None:
+    """Return what an instance of a dataclass has in its fields, without a call of its methods; None for anything else."""
+    if (names := _field_names(type(batch))) is None:
+        return None
+    own = attributes(batch) or {}
+    held = {name: own[name] if name in own else held_elsewhere(batch, name) for name in names}
+    return {name: value for name, value in held.items() if value is not MISSING}
+
+
+def _field_names(kind: type) -> list[str] | None:
+    """Return the names of a dataclass's fields; None for another class, and for one of tensors or modules."""
+    fields = next((vars(base)[FIELDS] for base in kind.__mro__ if FIELDS in vars(base)), None)
+    if fields is None or issubclass(kind, (torch.Tensor, torch.nn.Module)):
+        return None
+    return [name for name, each in fields.items() if repr(each._field_type) == "_FIELD"]
 
 
 def _kind(batch: object) -> type:
     own: type = type(batch)
     if is_a(batch, tuple):
         return own if _is_named(own) else tuple
-    return list if is_a(batch, list) else dict
+    if is_a(batch, list):
+        return list
+    return dict if is_a(batch, Mapping) else own
 
 
 def _made(kind: type, members: dict[str, Any]) -> Any:
     if kind is dict:
         return members
+    if _field_names(kind) is not None:  # neither __init__, which may do more, nor what a frozen one refuses
+        made = object.__new__(kind)
+        for name, member in members.items():
+            object.__setattr__(made, name, member)
+        return made
     return kind(*members.values()) if _is_named(kind) else kind(members.values())
 
 

@@ -8,6 +8,7 @@ import types
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -143,6 +144,21 @@ def attributes(value: Any) -> dict[str, Any] | None:
         if type(own) is types.GetSetDescriptorType:
             return own.__get__(value)
     return None
+
+
+def held_elsewhere(owner: Any, name: str) -> Any:
+    """Return what an object has by a name that is not in its dictionary: in a slot, or as a constant of its class; MISSING if
+    nothing.
+    """
+    for kind in type(owner).__mro__:
+        if (own := vars(kind).get(name, MISSING)) is not MISSING:
+            if type(own) is not types.MemberDescriptorType:
+                return own
+            try:
+                return own.__get__(owner)
+            except AttributeError:
+                return MISSING
+    return MISSING
 
 
 def slot(owner: Any, name: str) -> Any:

@@ -3,7 +3,7 @@
 FUNCTION takes no arguments and returns a dictionary:
 
     "model"      a torch.nn.Module
-    "batch"      an example batch: a dictionary, tuple or list of tensors
+    "batch"      an example batch: a dictionary, dataclass, tuple or list of tensors
     "optimizer"  a torch.optim SGD, Adam or AdamW (optional)
     "loss_fn"    a function of (model, batch), or a torch loss module (optional: MSE of model(x) against t)
 """

@@ -49,7 +49,7 @@ OPTIONS: tuple[Option, ...] = (
         f"{BATCHES} | None",
         None,
         """A batch whose shapes the step is compiled for, or several, one for each batch size, in a list without a tensor
-        at its top. A batch is a dictionary, tuple or list of tensors, nested as you like, or one tensor, and the model
+        at its top. A batch is a dictionary, dataclass, tuple or list of tensors, nested as you like, or one tensor. The model
         or the loss gets it in that form. Its tensors have names: the keys, or the numbers of the places, with dots between the
         levels ("x", "0", "inputs.ids"). They are on the device of the step, or on the host, from where they travel to a
         GPU while the step before runs.""",

@@ -210,7 +210,7 @@ BATCHES: dict[str, tuple[Any, str]] = {
     "tensor": (torch.zeros(2), r"expected a batch of two, \(x, t\), got one tensor; pass loss_fn="),
     "number": (
         3.0,
-        r'must be a dictionary such as \{"x": x, "t": t\}, a tuple or a list of tensors, or one tensor, got float',
+        r'must be a dictionary such as \{"x": x, "t": t\}, a dataclass, a tuple or a list of tensors, or one tensor, got float',
     ),
     "tuple of one": ((torch.zeros(2),), r"expected a batch of two, \(x, t\), got 1 entries; pass loss_fn="),
     "empty": ({}, r"the batch is empty; expected a dictionary"),

@@ -6,6 +6,7 @@ import enum
 import inspect
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,21 @@ def hostile(kind: type, *, but: tuple[str, ...] = ()) -> Any:
     return made
 
 
+@dataclass
+class Fields:
+    """A batch."""
+
+    x: torch.Tensor
+    t: torch.Tensor
+
+
+DATACLASS = hostile(Fields, but=("x", "t", "__dataclass_fields__"))
 PLAIN, DICT, LIST, TUPLE, SET, DEQUE, ORDERED, FLOAT = (
     hostile(kind) for kind in (object, dict, list, tuple, set, deque, OrderedDict, float)
 )
 KEY = hostile(object, but=("__repr__",))  # which torch writes of what a model has
 ARRAY = hostile(np.ndarray, but=("__array_finalize__", "__array_priority__", "__array_struct__"))
-KINDS = (PLAIN, DICT, LIST, TUPLE, SET, DEQUE, ORDERED, FLOAT, KEY, ARRAY)
+KINDS = (PLAIN, DICT, LIST, TUPLE, SET, DEQUE, ORDERED, FLOAT, KEY, ARRAY, DATACLASS)
 
 
 class Level(enum.Enum):
@@ -188,7 +198,7 @@ def test_a_step_holds_hostile_objects(name: str) -> None:
     none_called()
 
 
-@pytest.mark.parametrize("kind", [DICT, ORDERED, LIST, TUPLE], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [DICT, ORDERED, LIST, TUPLE, DATACLASS], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("is_eval", [False, True])
 def test_a_batch_is_read_past_its_classes(kind: Any, is_eval: bool) -> None:
     x, t = torch.randn(2, 4), torch.randn(2, 4)
@@ -198,19 +208,21 @@ def test_a_batch_is_read_past_its_classes(kind: Any, is_eval: bool) -> None:
             return filled(
                 kind(), lambda d: [OrderedDict.__setitem__(d, k, v) for k, v in (("x", x), ("t", t))]
             )
-        return kind(x=x, t=t) if issubclass(kind, dict) else kind((x, t))
+        return kind(x=x, t=t) if issubclass(kind, (dict, Fields)) else kind((x, t))
+
+    key, of_fields = "x" if issubclass(kind, dict) else 0, kind is DATACLASS
+
+    def loss_fn(model: Any, given: Any) -> torch.Tensor:
+        return model(given.x if of_fields else given[key]).sum()
 
     net = nn.Linear(4, 4)
     if is_eval:
-        first = "x" if issubclass(kind, dict) else 0
-        evaluated = compile_eval_step(
-            net, loss_fn=lambda model, given: model(given[first]).sum(), example=batch(), device="cpu"
-        )
+        evaluated = compile_eval_step(net, loss_fn=loss_fn, example=batch(), device="cpu")
         torch.testing.assert_close(evaluated.eval_step(batch()), net(x).sum().detach())
     else:
-        step = compile_train_step(
-            net, torch.optim.SGD(net.parameters(), lr=0.1), example=batch(), device="cpu"
-        )
-        wanted = (net(x) - t).square().mean().detach()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        given = loss_fn if of_fields else None
+        step = compile_train_step(net, optimizer, loss_fn=given, example=batch(), device="cpu")
+        wanted = (net(x).sum() if given else (net(x) - t).square().mean()).detach()
         torch.testing.assert_close(step.train_step(batch()), wanted)
     none_called()

@@ -1,10 +1,11 @@
-"""Batches as DataLoaders make them: tuples, lists, dictionaries and named tuples, nested; each trains as its flat one does."""
+"""Batches as DataLoaders make them, and dataclasses, nested in each other; each trains as its flat one does."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -31,6 +32,33 @@ class Pair(NamedTuple):
     t: torch.Tensor
 
 
+@dataclass
+class Example:
+    """A batch as a dataclass, with what a class may have besides."""
+
+    x: torch.Tensor
+    mask: torch.Tensor | None = None
+    t: torch.Tensor = field(kw_only=True)
+    scale: ClassVar[float] = 1.0
+
+    @property
+    def both(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """x and t."""
+        assert self.mask is None
+        return self.x * self.scale, self.t
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A batch that its own methods would not make again."""
+
+    x: torch.Tensor
+    t: torch.Tensor
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "x", self.x + 0)
+
+
 def tensors(size: int, device: str, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return tuple(torch.randn(size, D, generator=generator).to(device) for _ in range(2))  # pyright: ignore[reportReturnType]
@@ -40,6 +68,14 @@ NESTED: dict[str, tuple[Callable[..., Any], Callable[[Any], tuple[Any, Any]], li
     "tuple": (lambda x, t: (x, t), lambda b: b, ["0", "1"]),
     "list": (lambda x, t: [x, t], lambda b: b, ["0", "1"]),
     "named tuple": (Pair, lambda b: (b.x, b.t), ["0", "1"]),
+    "dataclass": (lambda x, t: Example(x, t=t), lambda b: b.both, ["x", "t"]),
+    "frozen dataclass": (Frozen, lambda b: (b.x, b.t), ["x", "t"]),
+    "dataclass in a tuple": (lambda x, t: (Frozen(x, t), None), lambda b: (b[0].x, b[0].t), ["0.x", "0.t"]),
+    "nothing": (
+        lambda x, t: {"x": x, "mask": None, "t": t},
+        lambda b: (b["x"] if b["mask"] is None else b["t"], b["t"]),
+        ["x", "t"],
+    ),
     "dictionary in a dictionary": (
         lambda x, t: {"in": {"ids": x}, "t": t},
         lambda b: (b["in"]["ids"], b["t"]),
@@ -266,6 +302,16 @@ OTHERWISE: dict[str, tuple[Any, str]] = {
     "named": (Pair(X, X), "the batch is a Pair of 2, compiled for a tuple of 2"),
     "a dictionary": ({"x": X, "t": X}, r"the batch is a dict with \['x', 't'\], compiled for a tuple of 2"),
     "a tensor": (X, "the batch is a Tensor, compiled for a tuple of 2"),
+    "a dataclass": (Frozen(X, X), "the batch is a Frozen of 2, compiled for a tuple of 2"),
+    "nothing": ((None, X), r"the batch at '0' is a NoneType, compiled for a dict with"),
+    "nothing for a tensor": (
+        ({"a": None, "b": [X]}, X),
+        r"input '0\.a': expected a torch\.Tensor, got NoneType",
+    ),
+    "nothing for a list": (
+        ({"a": X, "b": None}, X),
+        r"the batch at '0\.b' is a NoneType, compiled for a list",
+    ),
     "a tensor inside": ((X, X), r"the batch at '0' is a Tensor, compiled for a dict with \['a', 'b'\]"),
     "another key": (
         ({"a": X, "c": [X]}, X),
@@ -303,8 +349,9 @@ WRONG: dict[str, tuple[Any, str]] = {
     "a name twice": ({"a.b": X, "a": {"b": X}}, "two entries of the batch would be called 'a.b'; rename"),
     "a number as a key": ((X, {0: X}), "names of batch entries must be strings that are not empty, got 0"),
     "a text": ((X, "t"), "batch entry '1' must be a torch.Tensor, got str"),
-    "nothing": ((X, None), "batch entry '1' must be a torch.Tensor, got NoneType"),
-    "empty": ((), "the batch is empty; expected a dictionary .* a tuple or a list of tensors"),
+    "nothing": ((None, None), "the batch is empty"),
+    "a class": (Example, "the batch must be .*, got type"),
+    "empty": ((), "the batch is empty; expected a dictionary .* a dataclass, a tuple or a list of tensors"),
     "endless": (endless(), f"the batch is nested more than {DEEPEST} levels deep"),
 }
 
@@ -314,6 +361,12 @@ def test_what_is_no_batch(name: str) -> None:
     batch, message = WRONG[name]
     with pytest.raises(TraceError, match=message):
         trace(mlp(D, D), None, batch)
+
+
+def test_what_was_none_stays_none() -> None:
+    _, _, step = made("cpu", lambda m, b: m(b.x).mean(), Example(X, t=X))
+    with pytest.raises(BindError, match="the batch at 'mask' is a Tensor, compiled for None"):
+        step.train_step(Example(X, X, t=X))
 
 
 def test_examples_must_be_nested_alike() -> None:

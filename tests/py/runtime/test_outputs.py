@@ -298,6 +298,15 @@ def test_what_is_no_output(name: str) -> None:
     assert {key: value.data_ptr() for key, value in model.state_dict().items()} == before
 
 
+def test_one_number_of_any_shape_is_a_loss(device: str) -> None:
+    """As `backward` of torch takes it."""
+    of_shape = made(device, lambda m, b: cross_entropy(m, b)[None, None], sizes=(5,))
+    plain = made(device, cross_entropy, sizes=(5,))
+    for _ in range(3):
+        first, second = (step.train_step(batches[0]) for _, _, step, batches in (of_shape, plain))
+        assert first.shape == () and torch.equal(first, second)
+
+
 def test_the_loss_must_still_be_one_number() -> None:
     with pytest.raises(TraceError, match=r"the loss must be a 0-d float tensor, got float32\[5, 4\]"):
         made("cpu", lambda m, b: (m(b["x"]), {"n": b["t"]}), sizes=(5,))

@@ -45,58 +45,6 @@ def vector(call: Call, x: SSAValue) -> SSAValue:
     return x if shape_of(x) else call.emit.reshape(x, (1,))
 
 
-def embedding(call: Call) -> SSAValue:
-    """Rows of the weight; the row `padding_idx` is not trained."""
-    if call["sparse"] or call["scale_grad_by_freq"]:
-        name = "sparse" if call["sparse"] else "scale_grad_by_freq"
-        raise Forbidden(f"an embedding with {name}=True; without it its gradient is a tensor like the weight")
-    weight = call.value("weight")
-    rows = index_below(call, call["indices"], shape_of(weight)[0])
-    found = taken(call, weight, rows, 0)
-    padding = int(call["padding_idx"])
-    return found if padding < 0 else untrained(call, found, value_of(call, rows), padding)
-
-
-def untrained(call: Call, found: SSAValue, rows: SSAValue, padding: int) -> SSAValue:
-    """`found`, without a gradient where the index is `padding`."""
-    is_padding = call.emit.insert(CLASSES["eq"](rows, call.emit.constant(padding, torch.int64)))
-    is_padding = call.emit.reshape(is_padding, (*shape_of(rows), 1))
-    kept = call.emit.insert(nn.DetachOp(found))
-    return call.emit.insert(CLASSES["where"](is_padding, kept, found))
-
-
-def embedding_bag(call: Call) -> Value:
-    """Return rows of the weight in bags of one size, summed, averaged, or the largest of each column."""
-    offsets, weights = call["offsets"], call.arguments.get("per_sample_weights")
-    if call["sparse"] or call["scale_grad_by_freq"]:
-        raise Forbidden("an embedding bag with sparse=True or scale_grad_by_freq=True")
-    padding = call.arguments.get("padding_idx")
-    if padding is not None and padding >= 0:
-        raise Forbidden("an embedding bag with padding_idx; multiply by a mask of the indices and sum")
-    weight = call.value("weight")
-    count = math.prod(shape_of_index(call["indices"]))
-    bags = math.prod(shape_of_index(offsets)) - int(bool(call["include_last_offset"]))
-    size = count // max(bags, 1)
-    even = isinstance(offsets, torch.Tensor) and bool(size)
-    if not even or not torch.equal(
-        offsets[:bags].to(torch.int64), torch.arange(0, count, size, device="cpu")
-    ):
-        raise Forbidden(
-            "an embedding bag whose bags differ in size or depend on data; give indices of [bags, size]"
-        )
-    rows = value_of(call, index_below(call, call["indices"], shape_of(weight)[0]))
-    found = call.emit.insert(nn.TakeOp(weight, call.emit.reshape(rows, (bags, size)), 0))
-    if weights is not None:
-        scale = call.emit.reshape(call.of(weights, call.result_dtype), (bags, size, 1))
-        found = call.emit.insert(CLASSES["mul"](found, scale))
-    if call["mode"] == 2:
-        made = nn.MaxWithIndexOp(found, 1)
-        call.emit.insert_all(made)
-        return made.values, None, None, None
-    reduced = nn.SumOp if call["mode"] == 0 else nn.MeanOp
-    return call.emit.insert(reduced(found, [1])), None, None, None
-
-
 def flattened(call: Call, index: Known) -> Known:
     """An index as a vector."""
     if isinstance(index, torch.Tensor):

@@ -9,6 +9,7 @@ import torch
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.frontend import (
+    aten_embeddings,
     aten_groups,
     aten_indexing,
     aten_losses,
@@ -225,9 +226,9 @@ MATRICES: dict[str, AtenRule] = {
 }
 
 INDEXING: dict[str, AtenRule] = {
-    **rows(aten_indexing.embedding, "embedding.default"),
-    **rows(aten_indexing.embedding_bag, "embedding_bag.padding_idx", "embedding_bag.default"),
-    **rows(aten_indexing.embedding_bag, "_embedding_bag.default", "_embedding_bag_forward_only.default"),
+    **rows(aten_embeddings.embedding, "embedding.default"),
+    **rows(aten_embeddings.embedding_bag, "embedding_bag.padding_idx", "embedding_bag.default"),
+    **rows(aten_embeddings.embedding_bag, "_embedding_bag.default", "_embedding_bag_forward_only.default"),
     **rows(aten_indexing.gather, "gather.default"),
     **rows(aten_indexing.index_select, "index_select.default"),
     **rows(aten_indexing.take, "take.default"),

@@ -46,6 +46,15 @@ CASES: dict[str, Function] = {
     "embedding bag weights": lambda x, b: F.embedding_bag(
         b["rows"], x, mode="sum", per_sample_weights=b["beside"][:2, :3]
     ),
+    **{
+        f"embedding bag {mode} padding": lambda x, b, mode=mode: F.embedding_bag(
+            torch.cat([b["rows"], b["rows"][:1] * 0 + 2]), x, mode=mode, padding_idx=2
+        )
+        for mode in ("sum", "mean", "max")
+    },
+    "embedding bag weights padding": lambda x, b: F.embedding_bag(
+        b["rows"], x, mode="sum", per_sample_weights=b["beside"][:2, :3], padding_idx=-3
+    ),
     "embedding int32": lambda x, b: F.embedding(b["rows"].int(), x),
     "rows": lambda x, b: x[b["rows"]],
     "rows wrap": lambda x, b: x[b["back"]],

@@ -311,7 +311,7 @@ class Carried:
         self, place: VisitedPlace, names: PlaceNames, hooks: frozenset[CodeType], *, is_body: bool
     ) -> TraceError:
         """Return the error for such a place, since it would be changed once."""
-        what = "loop body" if is_body and place.code not in hooks else "step, which has forward hooks,"
+        what = "loop body" if is_body and place.code not in hooks else "step, which has hooks,"
         return self._error(
             place,
             f"the {what} changes {names.name(place)}, which would happen once, while it is traced; do so outside, with what the"

@@ -148,10 +148,10 @@ class Functions:
             results = [plain(each) for each in made]
             refuse_dirty(applied, context)
             if carried and any(needed) and is_recorded:
-                self._carry(applied, context, args, made, results, carried)
+                self.carry(applied, context, args, made, results, carried)
         return tuple(results) if isinstance(returned, tuple) else results[0]
 
-    def _carry(
+    def carry(
         self,
         applied: Applied,
         context: Context,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
 
@@ -111,11 +111,21 @@ def ddp_of(model: object) -> Any:
 
 
 FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
-GRADIENT_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
+TENSOR_HOOKS = "_backward_hooks"
+"""Those of a parameter, by `register_hook`; a module has other hooks under the same name."""
+GRADIENT_HOOKS = (TENSOR_HOOKS, "_backward_pre_hooks", "_post_accumulate_grad_hooks")
 
 
-def refuse_hooks(modules: Mapping[str, torch.nn.Module], names: Mapping[torch.Tensor, str]) -> None:
-    """Raise TraceError for hooks that a compiled step would not run: hooks on gradients, and hooks of every module."""
+def refuse_hooks(
+    modules: Mapping[str, torch.nn.Module],
+    names: Mapping[torch.Tensor, str],
+    *,
+    called_of: Sequence[object] = (),
+) -> None:
+    """Raise TraceError for hooks that a compiled step would not run: hooks of every module, and on gradients, but for
+    `register_hook` of the parameters of the modules `called_of`.
+    """
+    called = {id(p) for each in called_of if isinstance(each, torch.nn.Module) for p in each.parameters()}
     for kind, hook in global_hooks():
         raise TraceError(
             f"torch has global {kind} ({getattr(hook, '__name__', type(hook).__name__)}), which a compiled step does not run;"
@@ -134,7 +144,11 @@ def refuse_hooks(modules: Mapping[str, torch.nn.Module], names: Mapping[torch.Te
             )
     for name, owner in [*owners, *((name, t) for t, name in names.items())]:
         for hooks in GRADIENT_HOOKS:
-            if getattr(owner, hooks, None):
+            held: Mapping[Any, Any] = getattr(owner, hooks, None) or {}
+            is_called = hooks == TENSOR_HOOKS and id(owner) in called
+            if held and not (
+                is_called and all(type(_function_of(hook)) is FunctionType for hook in held.values())
+            ):
                 what = name or type(owner).__name__
                 raise TraceError(
                     f"{what!r} has {hooks.strip('_')}, which a compiled step does not run; remove them"
@@ -142,13 +156,16 @@ def refuse_hooks(modules: Mapping[str, torch.nn.Module], names: Mapping[torch.Te
 
 
 def code_of_hooks(modules: Mapping[str, torch.nn.Module]) -> frozenset[CodeType]:
-    """Return the code of forward hooks, which is traced like that of `forward`; its lasting effects would happen once
-    only.
+    """Return the code of forward hooks and of parameters' hooks, which is traced like that of `forward`; its lasting effects
+    would happen once only.
     """
     parts = [part for module in modules.values() for _, part in named_modules(module)]
     hooks: list[Any] = [
         hook for part in parts for held in FORWARD_HOOKS for hook in vars(part)[held].values()
     ]
+    tensors = [tensor for part in parts for tensor in vars(part)["_parameters"].values()]
+    of_tensors: list[dict[int, Any]] = [getattr(tensor, TENSOR_HOOKS, None) or {} for tensor in tensors]
+    hooks += [hook for held in of_tensors for hook in held.values()]
     functions = [function for hook in hooks if type(function := _function_of(hook)) is FunctionType]
     return frozenset(code for function in functions for code in nested(function.__code__))
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from aicf_mlir.errors import TraceError
-from aicf_mlir.frontend import drawn, source, transforms
+from aicf_mlir.frontend import drawn, gradient_hooks, source, transforms
 from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.carried import Carried, Followed, Key, is_passed_on, put_back
 from aicf_mlir.frontend.caught import none_caught
@@ -96,6 +96,7 @@ class StepModule(torch.nn.Module):
         self.written: frozenset[str] = frozenset()
         """The paths of parameters and buffers that a call is known to write to."""
         self.own = self.held_tensors()
+        self.gradient_hooks = gradient_hooks.hooks_of(self) if trains and not updates_parameters else {}
         self.followed = Followed()
         self.undone = WritesUndone()
         """The writes to tensors that have values, seen in any trace of the step."""
@@ -191,6 +192,7 @@ class StepModule(torch.nn.Module):
             drawn.refused(source.of_function(function) or forward),
             recorder.selections.decided(),
             places.recording(),
+            gradient_hooks.calling(self, self.gradient_hooks, functions),
             none_caught(),
         ):
             result = function(model, structure.rebuilt(batch))

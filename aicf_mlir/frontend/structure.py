@@ -294,7 +294,7 @@ def _made(kind: type, members: dict[str, Any]) -> Any:
     if kind is dict:
         return members
     if _field_names(kind) is not None:  # neither __init__, which may do more, nor what a frozen one refuses
-        made = object.__new__(kind)
+        made = cast(Any, object.__new__(kind))
         for name, member in members.items():
             object.__setattr__(made, name, member)
         return made

@@ -196,7 +196,7 @@ class _Surveyor:
         with self.noted("autocast", ends=False):
             refuse_surroundings(caller)
         with self.noted("hooks", ends=False):
-            refuse_hooks(modules, names)
+            refuse_hooks(modules, names, called_of=(model, function))
         trained = trained_parameters(None, names)
         if optimizer is not None:
             with self.noted("optimizer", ends=False):

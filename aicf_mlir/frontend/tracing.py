@@ -119,7 +119,7 @@ def trace(
     function = loss_function(loss_fn)
     modules = modules_of(model, function)
     names = {**tensor_names(modules), **(host_values or {})}
-    refuse_hooks(modules, names)
+    refuse_hooks(modules, names, called_of=(model, function))
     if precision is not None:
         precision.check(names)
     trained = trained_parameters(optimizer, names)

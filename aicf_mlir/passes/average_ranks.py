@@ -226,9 +226,14 @@ def in_order(function: func.FuncOp) -> None:
 
 def narrowest(value: SSAValue) -> SSAValue:
     """The 16-bit numbers of which a value is a wider copy, if it is one; else the value."""
-    made = value.owner
-    is_copy = isinstance(made, nn.CastOp) and element_name(element_type(made.x)) in NARROW
-    return made.x if is_copy and element_name(element_type(value)) in ("f32", "f64") else value
+    made, element = value.owner, element_name(element_type(value))
+    if (
+        isinstance(made, nn.CastOp)
+        and element in ("f32", "f64")
+        and element_name(element_type(made.x)) in NARROW
+    ):
+        return made.x
+    return value
 
 
 def bytes_of(value: SSAValue) -> int:

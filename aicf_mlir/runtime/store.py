@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import Any
 
 import torch
 
@@ -21,6 +22,9 @@ from aicf_mlir.runtime.placement import Key, shared_slots
 from aicf_mlir.runtime.program import Program, Slot
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, view
 from aicf_mlir.runtime.watched import HOOKS, Watched
+
+OF_TENSOR, AFTER = HOOKS
+"""The attributes of hooks on the gradient of a tensor: those that a step may have, and those after the gradient is kept."""
 
 VERSION = attrgetter("_version")
 """How often a tensor has been written in place."""
@@ -89,6 +93,8 @@ class Store(NotCopied):
         for arena in self.arenas.values():
             use(arena, self)
         self.bound = [Bound(*key, tensor) for key, tensor in used.items()]
+        self.hooks = {id(b.tensor): own for b in self.bound if (own := _hooks(b.tensor, OF_TENSOR))}
+        """The hooks of gradients that are part of the step, by the tensor."""
         self._to_move = [bound for bound in self.bound if (bound.role, bound.name) not in homes]
 
     def adopt(self) -> None:
@@ -175,7 +181,13 @@ class Store(NotCopied):
         watched.tensors([bound.tensor for bound in self.bound], self._refuse_moved)
         watched.trained(trained, self._refuse_flags)
         watched.attributes(frozen, "requires_grad", False, self._refuse_flags)
-        watched.no_hooks(trained, self._refuse_hooks)
+        watched.no_hooks([tensor for tensor in trained if id(tensor) not in self.hooks], self._refuse_hooks)
+        for tensor in trained:
+            if id(tensor) in self.hooks:
+                own: Any = tensor._backward_hooks
+                watched.attribute(tensor, OF_TENSOR, own, self._refuse_hooks)
+                watched.items(own, self._refuse_hooks)
+                watched.attribute(tensor, AFTER, None, self._refuse_hooks)
         for bound in self.elsewhere:
             watched.tensors([bound.tensor], self.follow)
             if not bound.tensor.is_inference():
@@ -198,10 +210,17 @@ class Store(NotCopied):
 
     def _refuse_hooks(self) -> None:
         for bound in self.bound:
-            if any(getattr(bound.tensor, hooks) for hooks in HOOKS):
+            known = self.hooks.get(id(bound.tensor), [])
+            if _hooks(bound.tensor, OF_TENSOR) != known or _hooks(bound.tensor, AFTER):
+                others = "has other gradient hooks than when" if known else "got a gradient hook after"
                 raise BindError(
-                    f"{bound.name!r} got a gradient hook after it was compiled, which a compiled step does not run; remove it"
+                    f"{bound.name!r} {others} it was compiled, which a compiled step does not run; undo that, or call recompile()"
                 )
+
+
+def _hooks(tensor: torch.Tensor, attribute: str) -> list[int]:
+    held: dict[int, Any] = getattr(tensor, attribute) or {}
+    return [*map(id, held.values())]
 
 
 def is_on(tensor: torch.Tensor, device: str) -> bool:

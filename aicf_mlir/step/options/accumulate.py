@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import torch
+
 from aicf_mlir.errors import BindError
+from aicf_mlir.frontend.tracing import Traced
 from aicf_mlir.step.options.option import Effect
 
 
@@ -31,3 +34,15 @@ class Accumulation(Effect):
 
     def passes(self, device: str) -> Mapping[str, str]:
         return {} if self.count is None else {"accumulate": f"count={self.count}"}
+
+    def added(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
+        """Return the traces. Raises BindError for a hook of a gradient, which would see other numbers than those of torch's
+        `(loss / count).backward()`: the mean of gradients is taken at the end.
+        """
+        for name, parameter in (pair for traced in traces for pair in traced.parameters.items()):
+            if (self.count or 1) > 1 and parameter._backward_hooks:
+                raise BindError(
+                    f"{name!r} has gradient hooks, which a step of several micro-batches does not run; remove them, or change"
+                    " the gradient in the optimizer"
+                )
+        return list(traces)

@@ -64,7 +64,7 @@ def test_forward_hooks_are_code_of_the_step() -> None:
 def test_a_forward_hook_leaves_nothing(hook: Any) -> None:
     model: Any = Layer(lambda m: 1.0)
     model.layer.register_forward_hook(hook)
-    with pytest.raises(TraceError, match=r"which has forward hooks, changes .*seen"):
+    with pytest.raises(TraceError, match=r"which has hooks, changes .*seen"):
         compiled(model)
     assert not getattr(hook, "seen", None) and not hasattr(model.layer, "seen")
 

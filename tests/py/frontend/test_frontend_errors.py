@@ -251,8 +251,8 @@ def test_refused_models_as_a_whole() -> None:
     assert "'weight' has no shape yet; run the model once" in message_of(lambda: trace(lazy, B=2, D=4))
 
     hooked = nn.Linear(4, 4)
-    hooked.weight.register_hook(lambda gradient: gradient * 2)
-    assert "'weight' has backward_hooks" in message_of(lambda: trace(hooked, B=2, D=4))
+    hooked.weight.register_post_accumulate_grad_hook(lambda parameter: None)
+    assert "'weight' has post_accumulate_grad_hooks" in message_of(lambda: trace(hooked, B=2, D=4))
 
     one, other = nn.Linear(4, 4), nn.Linear(4, 4)
     other.weight.data = one.weight.data

@@ -140,7 +140,7 @@ def test_losses_that_trace_refuses_are_found(name: str) -> None:
 
 def test_parts_that_are_refused_as_a_whole() -> None:
     hooked = nn.Linear(4, 4)
-    hooked.weight.register_hook(lambda gradient: gradient * 2)
+    hooked.weight.register_post_accumulate_grad_hook(lambda parameter: None)
     stranger = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = aicf_mlir.survey(hooked, optimizer=stranger, B=2, D=4)

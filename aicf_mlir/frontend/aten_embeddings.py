@@ -36,6 +36,18 @@ def untrained(call: Call, found: SSAValue, rows: SSAValue, padding: int) -> SSAV
 
 
 def embedding_bag(call: Call) -> Value:
+    """Return bags of rows of the weight; a negative `padding_idx` counts from the last row."""
+    padding = call.arguments.get("padding_idx")
+    return bags_of_rows(call, None if padding is None else padding % shape_of(call.value("weight"))[0])
+
+
+def inner_embedding_bag(call: Call) -> Value:
+    """Return bags as `embedding_bag` asks for them: a negative `padding_idx` is none."""
+    padding = int(call["padding_idx"])
+    return bags_of_rows(call, None if padding < 0 else padding)
+
+
+def bags_of_rows(call: Call, padding: int | None) -> Value:
     """Return rows of the weight in bags of one size, summed, averaged, or the largest of each column."""
     offsets, weights = call["offsets"], call.arguments.get("per_sample_weights")
     if call["sparse"] or call["scale_grad_by_freq"]:
@@ -57,8 +69,8 @@ def embedding_bag(call: Call) -> Value:
     if weights is not None:
         scale = call.emit.reshape(call.of(weights, call.result_dtype), (bags, size, 1))
         found = call.emit.insert(CLASSES["mul"](found, scale))
-    if (padding := call.arguments.get("padding_idx")) is not None:
-        return without_padding(call, found, rows, padding % shape_of(weight)[0]), None, None, None
+    if padding is not None:
+        return without_padding(call, found, rows, padding), None, None, None
     if call["mode"] == 2:
         made = nn.MaxWithIndexOp(found, 1)
         call.emit.insert_all(made)

@@ -228,7 +228,9 @@ MATRICES: dict[str, AtenRule] = {
 INDEXING: dict[str, AtenRule] = {
     **rows(aten_embeddings.embedding, "embedding.default"),
     **rows(aten_embeddings.embedding_bag, "embedding_bag.padding_idx", "embedding_bag.default"),
-    **rows(aten_embeddings.embedding_bag, "_embedding_bag.default", "_embedding_bag_forward_only.default"),
+    **rows(
+        aten_embeddings.inner_embedding_bag, "_embedding_bag.default", "_embedding_bag_forward_only.default"
+    ),
     **rows(aten_indexing.gather, "gather.default"),
     **rows(aten_indexing.index_select, "index_select.default"),
     **rows(aten_indexing.take, "take.default"),

@@ -37,6 +37,9 @@ def batch() -> dict[str, torch.Tensor]:
     }
 
 
+INNER_BAG: Any = torch.ops.aten._embedding_bag.default
+"""What `embedding_bag` asks for: there -1 is no padding."""
+
 CASES: dict[str, Function] = {
     "embedding": lambda x, b: F.embedding(b["rows"], x),
     "embedding padding": lambda x, b: F.embedding(b["rows"], x, padding_idx=2),
@@ -55,6 +58,12 @@ CASES: dict[str, Function] = {
     "embedding bag weights padding": lambda x, b: F.embedding_bag(
         b["rows"], x, mode="sum", per_sample_weights=b["beside"][:2, :3], padding_idx=-3
     ),
+    **{
+        f"embedding bag inside of torch, padding {padding}": lambda x, b, padding=padding: INNER_BAG(
+            x, b["rows"].reshape(-1), torch.arange(0, 6, 3), padding_idx=padding
+        )[0]
+        for padding in (-1, 2)
+    },
     "embedding int32": lambda x, b: F.embedding(b["rows"].int(), x),
     "rows": lambda x, b: x[b["rows"]],
     "rows wrap": lambda x, b: x[b["back"]],

@@ -95,6 +95,8 @@ class Functions:
         """The applications by node of autograd."""
         self._autocast: dict[str, bool] = {}
         self._numbered = 0
+        self.hooked: list[torch.Tensor] = []
+        """The parameters with hooks, as the step sees them."""
         self.operands = OperandsWritten()
         self.checkpoints = Checkpoints()
 

@@ -11,6 +11,8 @@ from torch.autograd.function import Function
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.functions import Applied, Context, Functions
+from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.ir.locations import SourceLocation
 
 Hook = Callable[[torch.Tensor], torch.Tensor | None]
 """A function of a gradient; it gives the gradient that goes on, or None for the same."""
@@ -64,4 +66,17 @@ def hooked(x: torch.Tensor, hooks: Sequence[Hook], functions: Functions) -> torc
     results: list[Any] = [value]
     applied = Applied(Hooks, source.of_function(hooks[0]))
     functions.carry(applied, Context((True,)), (x,), (value,), results, [0])
+    functions.hooked.append(results[0])
     return results[0]
+
+
+def expect_none(
+    inputs: Sequence[torch.Tensor], functions: Functions, location: SourceLocation | None
+) -> None:
+    """Raise TraceError if one of them is a parameter with hooks: torch calls these for the gradient of a part of the step too."""
+    if any(each is parameter for each in inputs for parameter in functions.hooked):
+        raise trace_error(
+            f"torch.autograd.grad is taken with respect to a parameter that has hooks{quoted(location)}, which is not"
+            " supported; remove the hooks",
+            location,
+        )

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import torch
 
-from aicf_mlir.frontend import source
+from aicf_mlir.frontend import gradient_hooks, source
 from aicf_mlir.frontend.autograd_graph import edges_behind, leaves_of
 from aicf_mlir.frontend.batched import made_leaf, unbatched
 from aicf_mlir.frontend.functions import Functions
@@ -103,6 +103,7 @@ class InnerGradients:
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             seeds = [self._seed(output, seed, location, rows) for output, seed in zip(of, given, strict=True)]
             recorded = [unbatched(output) for output in of]
+            gradient_hooks.expect_none([*map(unbatched, asked)], self.functions, location)
             for output in recorded:
                 self.functions.expect_known(output)
                 self.functions.checkpoints.expect_none([output], AGAIN)

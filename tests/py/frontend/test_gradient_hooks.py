@@ -107,6 +107,33 @@ def test_gradients_pass_the_hooks_as_in_torch(name: str, device: str) -> None:
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
 
 
+def through_inputs(model: Any, batch: Any) -> torch.Tensor:
+    x = batch[0].clone().requires_grad_(True)
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    return loss_of(model, batch) + slope.square().mean()
+
+
+def through_weights(model: Any, batch: Any) -> torch.Tensor:
+    (slope,) = torch.autograd.grad(loss_of(model, batch), model.first.weight, create_graph=True)
+    return loss_of(model, batch) + slope.square().sum()
+
+
+def test_gradients_inside_the_step(device: str) -> None:
+    """Hooks get the gradient through a gradient too; with respect to a parameter that has some it is refused."""
+    ours, theirs = model_of(device), model_of(device)
+    clipped(ours)
+    clipped(theirs)
+    loss = compiled(ours, device, through_inputs).train_step(batch_of(device))
+    wanted = through_inputs(theirs, batch_of(device))
+    wanted.backward()
+    torch.optim.SGD(theirs.parameters(), lr=0.5).step()
+    torch.testing.assert_close(loss, wanted.detach(), rtol=1e-4, atol=1e-5)
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+    with pytest.raises(TraceError, match="with respect to a parameter that has hooks"):
+        compiled(ours, device, through_weights)
+
+
 def test_a_certificate_of_hooks() -> None:
     model = model_of("cpu")
     clipped(model)

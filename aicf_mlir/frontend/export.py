@@ -30,6 +30,7 @@ from aicf_mlir.frontend.effects import EFFECT, has_effect
 from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.gradient_cuts import cut_as_torch
+from aicf_mlir.frontend.hooked_uses import expect_all_pass
 from aicf_mlir.frontend.kept_whole import made_ready
 from aicf_mlir.frontend.mask_hints import without_mask_hints
 from aicf_mlir.frontend.precision import Precision
@@ -100,6 +101,7 @@ def export(
             fallback,
             needs_dense=step.needs_dense,
         )
+        expect_all_pass(exported, {path: tensors[path] for path in step.gradient_hooks})
         with step.undone.seen():
             return cut_as_torch(exported)
 

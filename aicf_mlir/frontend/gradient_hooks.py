@@ -67,6 +67,7 @@ def hooked(x: torch.Tensor, hooks: Sequence[Hook], functions: Functions) -> torc
     applied = Applied(Hooks, source.of_function(hooks[0]))
     functions.carry(applied, Context((True,)), (x,), (value,), results, [0])
     functions.hooked.append(results[0])
+    results[0]._is_param = True  # torch's own mark for isinstance
     return results[0]
 
 

@@ -64,6 +64,8 @@ UNKNOWN_SHAPES = {
 }
 """Functions of unknown result shape, with a longer explanation."""
 
+IS_LEAF: Any = vars(torch._C.TensorBase)["is_leaf"].__get__  # pyright: ignore[reportPrivateUsage]
+
 BESIDE_THE_GRAPH = {
     "data": "replaces `.data`",
     "detach_": "calls `detach_()`",
@@ -154,6 +156,8 @@ class Recorder(InnerGradients, TorchFunctionMode):
             self.custom_ops[definition._qualname] = definition
             with self:
                 return of_step(custom_ops.applied)(definition, args, kwargs)
+        if func == IS_LEAF and any(args[0] is each for each in self.functions.hooked):
+            return True  # to the user it is the parameter
         if func is torch.autograd.grad:
             return self.gradient_of(**dict(zip(OF_GRAD, args, strict=False)) | named)
         if makes_leaf(name, args, kwargs):

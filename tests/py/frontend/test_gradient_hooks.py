@@ -69,12 +69,22 @@ def of_frozen(model: Tied) -> None:
     model.last.requires_grad_(False)
 
 
+def with_norms(model: Any, batch: Any) -> torch.Tensor:
+    """With a term of what is a parameter to the user."""
+    own = [p for p in model.parameters() if isinstance(p, nn.Parameter) and p.is_leaf and p.requires_grad]
+    assert len(own) == 5
+    with torch.no_grad():
+        size = sum(p.abs().max() for p in own)
+    return loss_of(model, batch) + sum(p.square().sum() for p in own) + size
+
+
 CASES: dict[str, tuple[Callable[[Tied], None], Callable[..., torch.Tensor]]] = {
     "mask of a tied weight": (masked, loss_of),
     "clipped": (clipped, loss_of),
     "one after the other": (two, loss_of),
     "frozen": (of_frozen, loss_of),
     "autocast": (clipped, under_autocast),
+    "norms": (clipped, with_norms),
 }
 
 
@@ -132,6 +142,16 @@ def test_gradients_inside_the_step(device: str) -> None:
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
     with pytest.raises(TraceError, match="with respect to a parameter that has hooks"):
         compiled(ours, device, through_weights)
+
+
+def test_a_parameter_that_is_read_beside_its_module_is_refused() -> None:
+    model = model_of("cpu")
+    clipped(model)
+    held = [model.first.weight]
+    with pytest.raises(
+        TraceError, match=r"'(first|second)\.weight', which has gradient hooks, is read other than as"
+    ):
+        compiled(model, "cpu", lambda m, b: loss_of(m, b) + held[0].square().sum())
 
 
 def test_a_certificate_of_hooks() -> None:

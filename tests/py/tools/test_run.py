@@ -81,7 +81,7 @@ def test_the_levels_of_a_train_step_agree(run: Run, tmp_path: Path) -> None:
         np.testing.assert_allclose(plan[name], value, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("path", [MLP, STEP])
+@pytest.mark.parametrize("path", [MLP, STEP], ids=["model", "step"])
 def test_compare(run: Run, path: str, tmp_path: Path) -> None:
     for file in (path, lowered(path, f"{TRAIN},{TO_PLAN}", tmp_path)):
         code, out, err = run(file, "--compare=interp", "--steps", "2")

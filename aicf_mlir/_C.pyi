@@ -297,11 +297,13 @@ class Code:
         workspace: int = 0,
         one_table: bool = False,
         waits: bool = False,
+        together: Phase | None = None,
     ) -> Code:
         """From an image that the driver loads, compiled for compute capability `sm` (90 for sm_90).
 
         Its functions take each address as an argument, or with `one_table` all as one, an array.
         `waits`: each begins with dependency_wait(), so that launches in front of it may still run when it is started.
+        `together`: a function for all phases, whose blocks wait for each other; launched where a device holds them at once.
         """
 
     @property

@@ -98,7 +98,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "lowered",
-        ("keep-scores{target=$target}", "convolutions{target=$target}", "decompose", "lower"),
+        ("keep-scores{target=$target}", "convolutions{target=$target}", "decompose{target=$target}", "lower"),
         KERNELS,
         "one op, one launch",
     ),

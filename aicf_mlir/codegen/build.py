@@ -75,7 +75,7 @@ def _image(kernel: Kernel, code: Code) -> bytes:
 
 
 def _load(kernel: Kernel, code: Code, image: bytes) -> _C.Code:
-    phases = [(p.function, p.count, p.grain, p.threads, p.shared) for p in code.phases]
+    phases = [p.row for p in code.phases]
     pairs = sorted(kernel.launch_in_place)
     if is_cpu(kernel.target):
         return _C.Code.cpu(kernel.id, image, phases, pairs, code.workspace, CALLED)
@@ -90,4 +90,5 @@ def _load(kernel: Kernel, code: Code, image: bytes) -> _C.Code:
         code.workspace,
         code.one_table,
         all_wait(code.source),
+        code.together and code.together.row,
     )

@@ -46,11 +46,11 @@ class DecomposableInterface(Operation, abc.ABC):
     """An op that can be written by others: it needs no launch of its own."""
 
     @abc.abstractmethod
-    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+    def decompose(self, builder: Builder, target: str) -> Sequence[SSAValue]:
         """
         Emit ops that compute the same and return a value for each result, of its type.
 
-        The ops must have launches, or be decomposable themselves.
+        The ops must have launches on `target`, or be decomposable themselves.
         """
 
 

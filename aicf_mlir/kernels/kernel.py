@@ -10,7 +10,7 @@ repeats; a table is an operand that the body indexes itself. The reduced dimensi
     gemm_map nothing: a map, whose first operand is the element of a matrix product that the same launch computes
     rowwise  the last `reduced` dimensions: any number of successive reductions; column sums in addition to them run
              over the others, on values that follow no reduction, or are results (kernels/column_sums.py)
-    colwise  the first `reduced` dimensions: one level of reductions; values computed after it have no such dimensions
+    colwise  the first `reduced` dimensions: any number of successive reductions
 
 A result has the shape of the domain, or of the domain without the reduced dimensions; a value after a column sum has
 the shape of the reduced ones.
@@ -28,11 +28,12 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, REDUCTIONS, Body, is_table, table_type
 from aicf_mlir.ir.registry import is_cpu
 from aicf_mlir.ir.roundings import check_read, is_read_as
+from aicf_mlir.kernels.code import Code, Phase
 from aicf_mlir.kernels.identity import kernel_id
 from aicf_mlir.kernels.product import Product
 from aicf_mlir.kernels.tensor import Tensor
 
-GENERATOR = 35
+GENERATOR = 36
 """Counts up whenever the code of a kernel may change: ids, the cache and tests/py/support/generated_texts.txt depend on it."""
 
 MAPS = ("map", "gemm_map")
@@ -98,6 +99,19 @@ class Kernel:
         """The positions of the reduced dimensions in the domain."""
         rank = len(self.domain)
         return range(self.reduced) if self.kind == "colwise" else range(rank - self.reduced, rank)
+
+    @property
+    def kept_dims(self) -> range:
+        """The positions of the other dimensions."""
+        rank = len(self.domain)
+        return range(self.reduced, rank) if self.kind == "colwise" else range(rank - self.reduced)
+
+    @property
+    def goes_on(self) -> bool:
+        """True if a colwise kernel computes something for each element after a reduction: it walks down its columns again."""
+        stages = self.body.stages
+        whole = [stages[value] for n, value in enumerate(self.body.results) if self.is_whole(n)]
+        return self.kind == "colwise" and (max(stages, default=0) > 1 or any(whole))
 
     @cached_property
     def wide(self) -> tuple[bool, ...]:
@@ -172,8 +186,6 @@ class Kernel:
         for dim in body.dims:
             if dim >= len(self.domain):
                 raise VerifyException(f"there is no dimension {dim} in a domain of {len(self.domain)}")
-        if self.kind == "colwise":
-            self._verify_columns()
         if any(body.behind_columns):
             self._verify_column_sums()
         for number, (value, tensor) in enumerate(zip(body.results, self.results, strict=True)):
@@ -205,20 +217,6 @@ class Kernel:
             raise VerifyException(
                 "the body of a gemm_map takes the element of the product first, got no operand"
             )
-
-    def _verify_columns(self) -> None:
-        """Check that there is one level of reductions, and no value of the domain's shape after it."""
-        body, stages = self.body, self.body.stages
-        if max(stages, default=0) > 1:
-            raise VerifyException("a colwise kernel has one level of reductions; use two, or rowwise")
-        for value, (stage, wide) in enumerate(zip(stages, self.wide, strict=True)):
-            if stage and wide:
-                raise VerifyException(f"value {value} of a colwise kernel needs a reduction for each element")
-        for number, value in enumerate(body.results):
-            if stages[value] and self.results[number].shape != self.kept:
-                raise VerifyException(
-                    f"result {number} of a colwise kernel follows a reduction: expected {list(self.kept)}"
-                )
 
     def _verify_column_sums(self) -> None:
         """Check that column sums take values that follow no reduction, or are results, and that no sums and no values that differ
@@ -274,7 +272,7 @@ class Kernel:
         first = 0 if self.product is None else 1  # the product is not in memory
         found: set[tuple[int, int]] = set()
         for number, (value, result) in enumerate(zip(self.body.results, self.results, strict=True)):
-            if not self.is_whole(number) or (self.kind != "colwise" and stages[value] < last):
+            if not self.is_whole(number) or stages[value] < last:
                 continue
             for index, (type_, operand) in enumerate(zip(self.body.args, self.operands, strict=True)):
                 same = operand.element == result.element and operand.layout.normal() == result.layout.normal()
@@ -353,41 +351,6 @@ def strides_along(kernel: Kernel, dim: int) -> Iterator[int]:
             yield 0
         else:
             yield tensor.strides[dim - kernel.reduced if kernel.kind == "colwise" else dim]
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A part of a launch that starts when the one before is complete.
-
-    On the CPU `function(operands, begin, end)` is called for ranges of `count` items that may run in parallel, of `grain` items
-    each; a range never changes the results. On CUDA it is a grid of `count` blocks.
-    """
-
-    function: str
-    count: int
-    grain: int = 1
-    """CPU: the least number of items that are worth a thread."""
-    threads: int = 0
-    """CUDA: of a block."""
-    shared: int = 0
-    """CUDA: bytes of dynamic shared memory of a block."""
-
-
-@dataclass(frozen=True)
-class Code:
-    """The text of a kernel, and how it is launched.
-
-    Every function takes the addresses of the operands, the results and the workspace, in this order. On the CPU they are in an
-    array that one pointer gives (`ptr operands, i64 begin, i64 end`). On CUDA each is an argument of its own, followed by the
-    address of a status, or null: if the number there is not 0 the kernel does nothing.
-    """
-
-    source: str
-    phases: tuple[Phase, ...]
-    workspace: int = 0
-    """Bytes, aligned to 256."""
-    one_table: bool = False
-    """CUDA: the addresses of operands and results are one argument, an array."""
 
 
 def elements(shape: Sequence[int]) -> int:

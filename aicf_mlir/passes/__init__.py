@@ -49,6 +49,7 @@ FLAGS = (
     "fuse-loops",
     "fuse-totals",
     "fuse-sums-of-results",
+    "fuse-after-columns",
     "fuse-optimizer",
     "fuse-checks",
     "fuse-short-rows",

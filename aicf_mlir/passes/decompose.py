@@ -8,19 +8,19 @@ from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir.ir.interfaces import DecomposableInterface
 from aicf_mlir.passes.lower import RULES
+from aicf_mlir.passes.target import TargetPass
 
 DEEPEST = 32
 """The largest depth to which the parts of an op may be decomposed in turn."""
 
 
 @dataclass(frozen=True)
-class DecomposePass(ModulePass):
+class DecomposePass(TargetPass):
     """Replace ops that `lower` has no rule for by their parts, at their location."""
 
     name = "decompose"
@@ -34,15 +34,15 @@ class DecomposePass(ModulePass):
             if depth == DEEPEST:
                 message = f"'{inner.name}' is made of itself: it was taken apart {DEEPEST} times"
                 inner.emit_error(message, PassFailedException(message))
-            pending += [(new, depth + 1) for new in taken_apart(inner)]
+            pending += [(new, depth + 1) for new in taken_apart(inner, self.target)]
 
 
-def taken_apart(op: DecomposableInterface) -> list[Operation]:
+def taken_apart(op: DecomposableInterface, target: str) -> list[Operation]:
     """The ops that replace `op`."""
     made: list[Operation] = []
     builder = Builder(InsertPoint.before(op))
     builder.operation_insertion_handler.append(made.append)
-    values = op.decompose(builder)
+    values = op.decompose(builder, target)
     for new in made:
         new.location = op.location
     for result, value in zip(op.results, values, strict=True):

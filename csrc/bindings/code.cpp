@@ -9,12 +9,16 @@ namespace {
 
 using PhaseRow = std::tuple<std::string, int64_t, int64_t, int, int>;
 
+Phase make_phase(const PhaseRow& row) {
+  const auto& [function, count, grain, threads, shared] = row;
+  return {function, count, grain, threads, shared};
+}
+
 CodeSpec make_spec(const std::string& id, const std::vector<PhaseRow>& phases, const py::iterable& in_place,
                    size_t workspace) {
   CodeSpec spec;
   spec.id = id;
-  for (const auto& [function, count, grain, threads, shared] : phases)
-    spec.phases.push_back({function, count, grain, threads, shared});
+  for (const PhaseRow& row : phases) spec.phases.push_back(make_phase(row));
   for (const py::handle pair : in_place) spec.in_place.push_back(pair.cast<std::pair<size_t, size_t>>());
   spec.workspace = workspace;
   return spec;
@@ -31,8 +35,9 @@ CodePointer cpu_code(const std::string& id, const py::bytes& object, const std::
 
 CodePointer cuda_code(const std::string& id, int sm, const py::bytes& image,
                       const std::vector<PhaseRow>& phases, const py::iterable& in_place, size_t workspace,
-                      bool one_table, bool waits) {
+                      bool one_table, bool waits, const std::optional<PhaseRow>& together) {
   CodeSpec spec = make_spec(id, phases, in_place, workspace);
+  if (together) spec.together = make_phase(*together);
   spec.one_table = one_table;
   spec.waits = waits;
   const std::string bytes = image;
@@ -80,7 +85,7 @@ void bind_code(py::module_& m) {
                   py::arg("called") = py::tuple())
       .def_static("cuda", &cuda_code, py::arg("id"), py::arg("sm"), py::arg("image"), py::arg("phases"),
                   py::arg("in_place") = py::tuple(), py::arg("workspace") = 0, py::arg("one_table") = false,
-                  py::arg("waits") = false)
+                  py::arg("waits") = false, py::arg("together") = py::none())
       .def_property_readonly("id", &KernelCode::id)
       .def_property_readonly("target", [](const KernelCode& c) { return Target{c.device(), c.sm()}.str(); })
       .def_property_readonly("workspace", &KernelCode::workspace)

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,10 @@ struct CodeSpec {
   bool one_table = false;  // CUDA: the addresses are one argument, an array of them, and not one each
   bool waits =
       false;  // CUDA: whether every function begins with dependency_wait(), device/cuda_dependent.cuh
+  // CUDA: one function that does what all phases do, if no block waits for one that has not begun: a
+  // cooperative launch, for a device that holds all its blocks at once. It takes one address more: two
+  // numbers of 32 bits for each block, zeros, which it leaves as zeros or counts up.
+  std::optional<Phase> together;
 };
 
 class KernelCode {
@@ -51,6 +56,7 @@ class KernelCode {
   size_t workspace() const { return spec_.workspace; }
   bool one_table() const { return spec_.one_table; }
   bool waits() const { return spec_.waits; }
+  const std::optional<Phase>& together() const { return spec_.together; }
   bool in_place(size_t out, size_t in) const;
 
  private:

@@ -143,7 +143,8 @@ class CudaCode : public KernelCode {
   int sm() const override { return sm_; }
   Status prepare(const std::vector<void*>& addresses, LaunchPointer* out) const override;
 
-  // The functions of all phases, ready to be launched on `device`, which must be current.
+  // The functions of all phases, ready to be launched on `device`, which must be current; then that of all
+  // phases together, where the device holds its blocks at once.
   Status functions(int device, std::vector<cudaKernel_t>* out) const;
 
   // Made by load_cuda_code: launches keep the code alive through it.
@@ -152,6 +153,7 @@ class CudaCode : public KernelCode {
  private:
   Status runs_on(int device) const;
   Status load(int device, std::vector<cudaKernel_t>* out) const;
+  Status load(const Phase& phase, int device, cudaKernel_t* out) const;
   Status refuse(const std::string& why) const { return Status::invalid("the code of " + id() + ": " + why); }
 
   const int sm_;
@@ -163,14 +165,17 @@ class CudaCode : public KernelCode {
 
 class CudaCodeLaunch : public LaunchState {
  public:
+  // `gates`: what the blocks of all phases together meet by, or null for a launch of each phase.
   CudaCodeLaunch(std::shared_ptr<const CudaCode> code, std::vector<cudaKernel_t> functions,
-                 std::vector<void*> addresses)
+                 std::vector<void*> addresses, std::shared_ptr<void> gates)
       : LaunchState(code->id(), ""),
         code_(std::move(code)),
         functions_(std::move(functions)),
-        addresses_(std::move(addresses)) {}
+        addresses_(std::move(addresses)),
+        gates_(std::move(gates)) {}
 
   std::vector<std::string> functions() const override {
+    if (gates_) return {code_->together()->function};
     std::vector<std::string> names;
     for (const Phase& phase : code_->phases())
       if (phase.count) names.push_back(phase.function);
@@ -182,22 +187,30 @@ class CudaCodeLaunch : public LaunchState {
     constexpr size_t kUsual = 64;  // more arguments cost an allocation
     std::array<void*, kUsual> usual;
     std::vector<void*> many;
-    const size_t tables = code_->one_table() ? 1 : addresses_.size(), count = tables + 2;
+    const size_t tables = code_->one_table() ? 1 : addresses_.size(), count = tables + 3;
     if (count > kUsual) many.resize(count);
     void** arguments = count > kUsual ? many.data() : usual.data();
     for (size_t i = 0; i < tables; ++i) arguments[i] = const_cast<void**>(&addresses_[i]);
     void* workspace = ctx.workspace;
     const int64_t* predicate = ctx.predicate;
-    arguments[count - 2] = &workspace;
-    arguments[count - 1] = &predicate;
-    for (size_t i = 0; i < functions_.size(); ++i) {
+    void* gates = gates_.get();
+    arguments[count - 3] = &workspace;
+    arguments[count - 2] = &predicate;
+    arguments[count - 1] = &gates;  // the functions of phases take one argument less
+    if (gates) {
+      cudaLaunchConfig_t config = configured(*code_->together(), ctx);
+      cudaLaunchAttribute attribute = {};
+      attribute.id = cudaLaunchAttributeCooperative;
+      attribute.val.cooperative = 1;
+      config.attrs = &attribute;
+      config.numAttrs = 1;
+      AICF_CUDA_TRY(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(functions_.back()), arguments));
+      return Status::ok();
+    }
+    for (size_t i = 0; i < code_->phases().size(); ++i) {
       const Phase& phase = code_->phases()[i];
       if (phase.count == 0) continue;
-      cudaLaunchConfig_t config = {};
-      config.gridDim = dim3(static_cast<unsigned>(phase.count));
-      config.blockDim = dim3(static_cast<unsigned>(phase.threads));
-      config.dynamicSmemBytes = static_cast<size_t>(phase.shared);
-      config.stream = static_cast<cudaStream_t>(ctx.stream);
+      cudaLaunchConfig_t config = configured(phase, ctx);
       const void* const kernel = reinterpret_cast<const void*>(functions_[i]);
       cudaLaunchAttribute attribute = {};
       if (code_->waits()) AICF_TRY(cuda::allow_programmatic(ctx, kernel, &config, &attribute));
@@ -207,10 +220,42 @@ class CudaCodeLaunch : public LaunchState {
   }
 
  private:
+  static cudaLaunchConfig_t configured(const Phase& phase, const LaunchContext& ctx) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(phase.count));
+    config.blockDim = dim3(static_cast<unsigned>(phase.threads));
+    config.dynamicSmemBytes = static_cast<size_t>(phase.shared);
+    config.stream = static_cast<cudaStream_t>(ctx.stream);
+    return config;
+  }
+
   const std::shared_ptr<const CudaCode> code_;
   const std::vector<cudaKernel_t> functions_;
   const std::vector<void*> addresses_;
+  const std::shared_ptr<void> gates_;
 };
+
+// Whether the device holds all blocks of a function at once, so that they may wait for each other.
+Status holds(int device, cudaKernel_t function, const Phase& phase, bool* out) {
+  int processors = 0, supported = 0, each = 0;
+  AICF_CUDA_TRY(cudaDeviceGetAttribute(&supported, cudaDevAttrCooperativeLaunch, device));
+  AICF_CUDA_TRY(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  AICF_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, reinterpret_cast<const void*>(function),
+                                                              phase.threads,
+                                                              static_cast<size_t>(phase.shared)));
+  *out = supported && phase.count > 0 && phase.count <= static_cast<int64_t>(each) * processors;
+  return Status::ok();
+}
+
+// Zeros for so many blocks, which go with the last launch that uses them.
+Status make_gates(int index, int64_t blocks, std::shared_ptr<void>* out) {
+  Device* device = nullptr;
+  void* memory = nullptr;
+  AICF_TRY(get_device("cuda:" + std::to_string(index), &device));
+  AICF_TRY(device->allocate_zeros(static_cast<size_t>(blocks) * 2 * sizeof(uint32_t), &memory));
+  *out = std::shared_ptr<void>(memory, [device](void* p) { device->release(p); });
+  return device->synchronize(nullptr);
+}
 
 // A cubin runs on its own architecture, and on later ones of the same major number.
 Status CudaCode::runs_on(int device) const {
@@ -241,26 +286,33 @@ Status CudaCode::load(int device, std::vector<cudaKernel_t>* out) const {
     if (!loaded.is_ok()) return loaded.at("the code of " + id());
   }
   loaded_->used_on(device);
-  out->clear();
-  for (const Phase& phase : phases()) {
-    cudaKernel_t function = nullptr;
-    const cudaError_t error = cudaLibraryGetKernel(&function, loaded_->library(), phase.function.c_str());
-    if (error == cudaErrorSymbolNotFound) {
-      (void)cudaGetLastError();
-      return refuse("it has no function '" + phase.function + "'");
-    }
-    AICF_CUDA_TRY(error);
-    // Brings it to the device now: in a capture, or beside work that runs, would be too late.
-    cudaFuncAttributes needs = {};
-    AICF_CUDA_TRY(cudaFuncGetAttributes(&needs, reinterpret_cast<const void*>(function)));
-    if (phase.threads > needs.maxThreadsPerBlock)
-      return refuse("function '" + phase.function + "' runs " + std::to_string(needs.maxThreadsPerBlock) +
-                    " threads a block at most, got " + std::to_string(phase.threads));
-    if (phase.shared > needs.maxDynamicSharedSizeBytes)
-      AICF_CUDA_TRY(cudaKernelSetAttributeForDevice(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                    phase.shared, device));
-    out->push_back(function);
+  out->assign(phases().size(), nullptr);
+  for (size_t i = 0; i < phases().size(); ++i) AICF_TRY(load(phases()[i], device, &(*out)[i]));
+  if (!together()) return Status::ok();
+  cudaKernel_t all = nullptr;
+  bool fits = false;
+  AICF_TRY(load(*together(), device, &all));
+  AICF_TRY(holds(device, all, *together(), &fits));
+  if (fits) out->push_back(all);
+  return Status::ok();
+}
+
+Status CudaCode::load(const Phase& phase, int device, cudaKernel_t* out) const {
+  const cudaError_t error = cudaLibraryGetKernel(out, loaded_->library(), phase.function.c_str());
+  if (error == cudaErrorSymbolNotFound) {
+    (void)cudaGetLastError();
+    return refuse("it has no function '" + phase.function + "'");
   }
+  AICF_CUDA_TRY(error);
+  // Brings it to the device now: in a capture, or beside work that runs, would be too late.
+  cudaFuncAttributes needs = {};
+  AICF_CUDA_TRY(cudaFuncGetAttributes(&needs, reinterpret_cast<const void*>(*out)));
+  if (phase.threads > needs.maxThreadsPerBlock)
+    return refuse("function '" + phase.function + "' runs " + std::to_string(needs.maxThreadsPerBlock) +
+                  " threads a block at most, got " + std::to_string(phase.threads));
+  if (phase.shared > needs.maxDynamicSharedSizeBytes)
+    AICF_CUDA_TRY(cudaKernelSetAttributeForDevice(*out, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                  phase.shared, device));
   return Status::ok();
 }
 
@@ -271,7 +323,9 @@ Status CudaCode::prepare(const std::vector<void*>& addresses, LaunchPointer* out
   RelaxedCapture relaxed;
   std::vector<cudaKernel_t> ready;
   AICF_TRY(functions(device, &ready));
-  *out = std::make_shared<CudaCodeLaunch>(self.lock(), std::move(ready), addresses);
+  std::shared_ptr<void> gates;
+  if (ready.size() > phases().size()) AICF_TRY(make_gates(device, together()->count, &gates));
+  *out = std::make_shared<CudaCodeLaunch>(self.lock(), std::move(ready), addresses, std::move(gates));
   return Status::ok();
 }
 
@@ -279,7 +333,9 @@ Status CudaCode::prepare(const std::vector<void*>& addresses, LaunchPointer* out
 
 Status load_cuda_code(CodeSpec spec, int sm, const std::string& image, CodePointer* out) {
   AICF_TRY(check_code(spec));
-  for (const Phase& phase : spec.phases)
+  std::vector<Phase> all = spec.phases;
+  if (spec.together) all.push_back(*spec.together);
+  for (const Phase& phase : all)
     if (phase.count > INT32_MAX || phase.threads < 1)
       return Status::invalid("the code of " + spec.id + ": phase " + phase.function + ": expected at most " +
                              std::to_string(INT32_MAX) + " blocks of 1 thread or more, got " +
@@ -308,7 +364,8 @@ Status needs_of_cuda_code(const KernelCode& code, int device, std::vector<Functi
   for (size_t i = 0; i < functions.size(); ++i) {
     cudaFuncAttributes needs = {};
     AICF_CUDA_TRY(cudaFuncGetAttributes(&needs, reinterpret_cast<const void*>(functions[i])));
-    out->push_back({cuda->phases()[i].function, needs.numRegs, needs.localSizeBytes});
+    const Phase& phase = i < cuda->phases().size() ? cuda->phases()[i] : *cuda->together();
+    out->push_back({phase.function, needs.numRegs, needs.localSizeBytes});
   }
   return Status::ok();
 }

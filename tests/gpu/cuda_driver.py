@@ -85,21 +85,24 @@ class Driver:
         self.call("cuKernelSetAttribute", _I(DYNAMIC_SHARED), _I(size), kernel, self.device)
 
     def launch(
-        self, kernel: ctypes.c_void_p, blocks: int, threads: int, shared: int, addresses: Sequence[int]
+        self,
+        kernel: ctypes.c_void_p,
+        blocks: int,
+        threads: int,
+        shared: int,
+        addresses: Sequence[int],
+        together: bool = False,
     ) -> None:
-        """One grid on the stream; nothing where there are no blocks."""
+        """One grid on the stream; nothing where there are no blocks. With `together` they may wait for each other."""
         if not blocks:
             return
         values = [_P(address) for address in addresses]
         pointers = (_P * len(values))(*(ctypes.addressof(value) for value in values))
-        self.call(
-            "cuLaunchKernel",
-            kernel,
-            *map(_U, (blocks, 1, 1, threads, 1, 1, shared)),
-            self.stream,
-            pointers,
-            None,
-        )
+        grid = map(_U, (blocks, 1, 1, threads, 1, 1, shared))
+        if together:
+            self.call("cuLaunchCooperativeKernel", kernel, *grid, self.stream, pointers)
+        else:
+            self.call("cuLaunchKernel", kernel, *grid, self.stream, pointers, None)
 
     def capture(self, work: Callable[[], None]) -> ctypes.c_void_p:
         """A graph of what `work` enqueues."""

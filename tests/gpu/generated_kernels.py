@@ -18,7 +18,7 @@ import json
 import random
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -71,6 +71,8 @@ class Packed:
     """Whether it may have memory of its threads' own."""
     rounds: int
     """How often the usual roundings it may have."""
+    together: tuple[str, int, int, int] | None = None
+    """The one function that does what all phases do, whose blocks wait for each other."""
 
 
 @dataclass
@@ -93,6 +95,7 @@ def generate_cases(
     from concurrent.futures import ThreadPoolExecutor
     from itertools import chain, islice
 
+    from across_cases import across_cases
     from chain_cases import chain_cases
     from generated_cases import GeneratedCase, has_periodic, random_cases, span, special_cases
     from generated_models import model_cases
@@ -103,7 +106,10 @@ def generate_cases(
     from aicf_mlir.codegen.nvrtc import compile_cuda
     from aicf_mlir.codegen.schedule import candidates
     from aicf_mlir.interpreters.numerics import NUMPY_TYPES
-    from aicf_mlir.kernels.kernel import Tensor
+    from aicf_mlir.kernels.kernel import Phase, Tensor
+
+    def of_phase(phase: Phase) -> tuple[str, int, int, int]:
+        return phase.function, phase.count, phase.threads, phase.shared
 
     def block(tensor: Tensor) -> Block:
         size = span(tensor) * NUMPY_TYPES[tensor.element].itemsize
@@ -122,13 +128,14 @@ def generate_cases(
         packed = Packed(
             case.name,
             kernel.id,
-            [(phase.function, phase.count, phase.threads, phase.shared) for phase in code.phases],
+            [of_phase(phase) for phase in code.phases],
             code.workspace,
             [block(tensor) for tensor in kernel.operands],
             [block(tensor) for tensor in kernel.results],
             places,
             has_periodic(kernel) or not chosen,
             1 if chosen else LONGER,
+            of_phase(code.together) if code.together else None,
         )
         image = compile_cuda(code.source, target)
         return Case(
@@ -143,7 +150,7 @@ def generate_cases(
         packed = Packed(
             case.name,
             case.function,
-            [(phase.function, phase.count, phase.threads, phase.shared) for phase in code.phases],
+            [of_phase(phase) for phase in code.phases],
             code.workspace,
             [block(tensor) for tensor in case.operands],
             [block(tensor) for tensor in case.results],
@@ -167,6 +174,7 @@ def generate_cases(
             model_cases(target=target),
             special_cases(target),
             shape_cases(target),
+            across_cases(target),
         )
     )
     if target == "sm_90":
@@ -203,6 +211,11 @@ def read(path: Path) -> Iterator[Case]:
             blocks = {
                 kind: [Block(**block) for block in record.pop(kind)] for kind in ("operands", "results")
             }
+            for kind in ("phases", "together"):
+                if record[kind]:
+                    record[kind] = (
+                        [tuple(x) for x in record[kind]] if kind == "phases" else tuple(record[kind])
+                    )
             packed = Packed(**record, **blocks)
             arrays: dict[str, list[NDArray[np.generic]]] = {}
             for kind, count in (("operand", len(packed.operands)), ("expected", len(packed.results))):
@@ -232,7 +245,9 @@ class Memory:
             used = start + block.size + GUARD
         self.workspace = -(-used // 256) * 256
         self.status = -(-(self.workspace + packed.workspace + GUARD) // 256) * 256
-        self.image = np.full(self.status + 256, 0xA5, np.uint8)
+        self.gates = self.status + 256
+        gates = 8 * packed.together[1] if packed.together else 0
+        self.image = np.full(self.gates + gates + 256, 0xA5, np.uint8)
         self.touched = np.zeros(self.image.size, np.bool_)
         for start, block in list(zip(self.starts, (*packed.operands, *packed.results), strict=True))[
             len(packed.operands) :
@@ -244,6 +259,8 @@ class Memory:
         self.image[self.workspace : self.workspace + packed.workspace] = 0xFF
         self.touched[self.workspace : self.workspace + packed.workspace] = True
         self.image[self.status : self.status + 8] = 0
+        self.image[self.gates : self.gates + gates] = 0
+        self.touched[self.gates : self.gates + gates] = True
 
     def results(self, image: Bytes) -> list[Bytes]:
         """The blocks of the results."""
@@ -284,17 +301,37 @@ def difference(got: NDArray[np.generic], want: NDArray[np.generic], element: str
 def check(driver: Driver, arena: int, case: Case, times: int) -> tuple[list[str], str]:
     """What is wrong with a kernel, and its registers."""
     packed, wrong = case.packed, list[str]()
-    kernels = driver.kernels(case.image, [phase[0] for phase in packed.phases])
-    for (function, _, _, shared), kernel in zip(packed.phases, kernels, strict=True):
+    forms = [packed.phases, *([[packed.together]] if packed.together else [])]
+    functions = [phase for phases in forms for phase in phases]
+    kernels = dict(zip(functions, driver.kernels(case.image, [name for name, *_ in functions]), strict=True))
+    for (function, _, _, shared), kernel in kernels.items():
         driver.allow_shared(kernel, shared)
         if (spilled := driver.attribute(kernel, LOCAL_BYTES)) > CALL and not packed.local:
             wrong.append(f"{function}: {spilled} bytes of local memory")
-    registers = ", ".join(str(driver.attribute(kernel, REGISTERS)) for kernel in kernels)
+    registers = ", ".join(str(driver.attribute(kernel, REGISTERS)) for kernel in kernels.values())
+    digests = set[str]()
+    for phases in forms:
+        together = phases is not packed.phases
 
-    def launch(memory: Memory) -> None:
-        addresses = [arena + start for start in (*memory.starts, memory.workspace, memory.status)]
-        for (_, blocks, threads, shared), kernel in zip(packed.phases, kernels, strict=True):
-            driver.launch(kernel, blocks, threads, shared, addresses)
+        def launch(memory: Memory, phases=phases, together: bool = together) -> None:
+            addresses = [arena + start for start in (*memory.starts, memory.workspace, memory.status)]
+            addresses += [arena + memory.gates] if together else []
+            for phase in phases:
+                driver.launch(kernels[phase], *phase[1:], addresses, together)
+
+        found, digest = check_form(driver, arena, case, times, launch)
+        wrong += [f"{'together: ' if together else ''}{why}" for why in found]
+        digests.add(digest)
+    if len(digests) > 1:
+        wrong.append("all phases together give other bits than one after the other")
+    return wrong, registers
+
+
+def check_form(
+    driver: Driver, arena: int, case: Case, times: int, launch: Callable[[Memory], None]
+) -> tuple[list[str], str]:
+    """What is wrong with a kernel as it is launched by `launch`, and the digest of its results."""
+    packed, wrong = case.packed, list[str]()
 
     def outcome(memory: Memory, graph: ctypes.c_void_p | None = None) -> Bytes:
         driver.upload(arena, memory.image)
@@ -327,7 +364,7 @@ def check(driver: Driver, arena: int, case: Case, times: int) -> tuple[list[str]
     memory.image[memory.status] = 1
     if (outcome(memory) != memory.image).any():
         wrong.append("runs though the status says that it may not")
-    return wrong, registers
+    return wrong, digest(first)
 
 
 def main() -> int:

@@ -53,9 +53,12 @@ def parameters(kernel: Kernel) -> list[str]:
     return [f"void* other{n}" if own is None else found[own] for n, own in enumerate(kernel.launch_tensors)]
 
 
-def head(addresses: Sequence[str], function: str, threads: int, blocks_per_processor: int = 0) -> str:
-    """The head of a kernel that takes these parameters, its workspace and a status."""
+def head(
+    addresses: Sequence[str], function: str, threads: int, blocks_per_processor: int = 0, gates: bool = False
+) -> str:
+    """The head of a kernel that takes these parameters, its workspace and a status; and `gates`, by which its blocks meet."""
     parameters = [*addresses, "void* workspace", "const long long* predicate"]
+    parameters += ["unsigned* gates"] if gates else []
     bounds = f"{threads}, {blocks_per_processor}" if blocks_per_processor else f"{threads}"
     return (
         f'extern "C" __global__ void __launch_bounds__({bounds}) {function}(\n    '

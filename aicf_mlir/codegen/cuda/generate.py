@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from aicf_mlir.codegen.chain_parts import chain_workspace
 from aicf_mlir.codegen.cuda import (
+    across_rows,
+    across_schedules,
     back_to_back,
     back_to_back_parts,
     chain_forms,
@@ -20,6 +22,7 @@ from aicf_mlir.codegen.cuda import (
     segments,
     split_rows,
 )
+from aicf_mlir.codegen.cuda.across_schedules import AcrossSchedule
 from aicf_mlir.codegen.cuda.dependency import are_many, without_wait
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.kernels.back_to_back import BackToBackKernel
@@ -32,8 +35,11 @@ from aicf_mlir.kernels.segments import EachKernel, RowEachKernel
 def generate(kernel: Kernel) -> Code:
     """The text of a kernel and its launches; the same for the same kernel, always."""
     code = _code(kernel)
-    many = are_many(max((phase.count for phase in code.phases), default=0), kernel.target)
-    return replace(code, source=with_pieces(without_wait(code.source) if many else code.source))
+    blocks = max((phase.count for phase in code.phases), default=0)
+    alone = code.together is not None or are_many(
+        blocks, kernel.target
+    )  # started after all earlier launches have ended
+    return replace(code, source=with_pieces(without_wait(code.source) if alone else code.source))
 
 
 def _code(kernel: Kernel) -> Code:
@@ -52,12 +58,16 @@ def _code(kernel: Kernel) -> Code:
             if chain_forms.is_in_parts(kernel):
                 return back_to_back_parts.code(kernel, workspace(kernel))
             return back_to_back.code(kernel)
+        case "colwise" if kernel.goes_on:
+            return across_rows.code(kernel, across_schedules.schedule(kernel))
         case "colwise":
             return columns.code(kernel)
         case _ if has_column_sums(kernel):
             return _with_column_sums(kernel)
         case _:
             plan = row_forms.schedule_of(kernel)
+            if isinstance(plan, AcrossSchedule):
+                return across_rows.code(kernel, plan)
             return (split_rows if plan.parts > 1 else rows).code(kernel, plan)
 
 
@@ -76,6 +86,8 @@ def _with_column_sums(kernel: Kernel) -> Code:
 def workspace(kernel: Kernel) -> int:
     """`generate(kernel).workspace` without the text."""
     match kernel.kind:
+        case "colwise" if kernel.goes_on:
+            return across_rows.workspace(kernel, across_schedules.schedule(kernel))
         case "colwise":
             return columns.workspace(kernel)
         case "horizontal" if isinstance(kernel, HorizontalKernel):
@@ -95,6 +107,9 @@ def workspace(kernel: Kernel) -> int:
                 return rows_and_columns.workspace(*found)
             return max(workspace(part) for part in apart(kernel))
         case "rowwise":
-            return split_rows.workspace(kernel, row_forms.schedule_of(kernel))
+            plan = row_forms.schedule_of(kernel)
+            if isinstance(plan, AcrossSchedule):
+                return across_rows.workspace(kernel, plan)
+            return split_rows.workspace(kernel, plan)
         case _:
             return 0

@@ -256,6 +256,30 @@ template <class Op, int COUNT, class T> __device__ __forceinline__ T in_order(co
 template <class T> __device__ __forceinline__ T* partial(void* workspace, long long start) {
   return reinterpret_cast<T*>(static_cast<char*>(workspace) + start);
 }""",
+    # Of another block of this launch: not from the first-level cache.
+    "handed_on": """\
+template <class T> __device__ __forceinline__ T handed_on(const T* from) { return *static_cast<const volatile T*>(from); }""",
+    # Waits for all `blocks` that have this gate, and sees what they have written. All of them run at once. The gate has a count
+    # that is 0 again at the end, and the number of meetings.
+    "meet_blocks": """\
+__device__ __forceinline__ void meet_blocks(unsigned* gate, unsigned blocks) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    volatile unsigned* const seen = gate;
+    const unsigned before = seen[1];
+    __threadfence();
+    if (atomicAdd(gate, 1u) == blocks - 1) {
+      seen[0] = 0;
+      __threadfence();
+      atomicAdd(gate + 1, 1u);
+    } else {
+      while (seen[1] == before) {
+      }
+    }
+    __threadfence();
+  }
+  __syncthreads();
+}""",
     # By repeated squares; the relative error is that of as many products as the exponent, in f64.
     "integer_power": """\
 __device__ __forceinline__ double integer_power(double x, long long exponent) {

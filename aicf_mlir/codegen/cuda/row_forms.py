@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from aicf_mlir.codegen.cuda import across_schedules
+from aicf_mlir.codegen.cuda.across_schedules import AcrossSchedule
 from aicf_mlir.codegen.cuda.passes import plan_passes, registers
 from aicf_mlir.codegen.cuda.row_schedules import (
     MOST_THREADS,
@@ -20,6 +22,7 @@ from aicf_mlir.codegen.cuda.row_schedules import (
 )
 from aicf_mlir.codegen.cuda.split_rows import SHARED_BY, can_split, parts
 from aicf_mlir.errors import SelectionError
+from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.kernels.schedule_text import ScheduleText, expect, powers
 
@@ -27,24 +30,32 @@ NAMES = ("width", "lanes", "chunks", "block", "ahead", "once", "shared", "side",
 MOST_AHEAD = 16
 ROOM = 64
 """Registers of a thread for its part of a row; the compiler has no more than it needs for the rest of 1024 threads."""
+LONG = 1024
+"""Elements of few rows that lie across from which on blocks share them."""
 
 
-def schedule_of(kernel: Kernel) -> RowSchedule:
+def schedule_of(kernel: Kernel) -> RowSchedule | AcrossSchedule:
     """The schedule that a kernel of rows names, or else the one that is chosen for it."""
     return given(kernel, kernel.schedule) if kernel.schedule else chosen(kernel)
 
 
-def chosen(kernel: Kernel) -> RowSchedule:
+def chosen(kernel: Kernel) -> RowSchedule | AcrossSchedule:
     """The schedule by the chip."""
+    if across_schedules.has_across(kernel):
+        across = across_schedules.chosen(kernel)
+        if across.length >= LONG and 2 * across.count <= SIDE * chip_of(kernel.target).processors:
+            return across
     plan = schedule(kernel)
     if (count := parts(kernel, plan)) > 1:
         return replace(plan.walked(SHARED_BY), parts=count)
     return beside(kernel, plan) or plan
 
 
-def given(kernel: Kernel, text: str) -> RowSchedule:
+def given(kernel: Kernel, text: str) -> RowSchedule | AcrossSchedule:
     """The schedule of this text; SelectionError where the kernel has none such."""
-    found = ScheduleText.parse(text, {"rows": NAMES})
+    found = ScheduleText.parse(text, {"rows": NAMES, "across": across_schedules.NAMES})
+    if found.form == "across":
+        return across_schedules.given(kernel, text)
     widest = draft(kernel)
     wide = [1] if found["side"] else list(powers(widest.width))
     expect(text, "width", found["width"], wide, " for these tensors")
@@ -90,11 +101,16 @@ def fault(kernel: Kernel, plan: RowSchedule) -> str:
     return ""
 
 
-def candidates(kernel: Kernel) -> Iterator[RowSchedule]:
+def candidates(kernel: Kernel) -> Iterator[RowSchedule | AcrossSchedule]:
     """The schedule that is chosen, then others."""
     first = chosen(kernel)
     yield first
-    for text in dict.fromkeys(_texts(kernel, first)):
+    if across_schedules.has_across(kernel):
+        across = across_schedules.chosen(kernel)
+        yield from (
+            found for found in (across, *across_schedules.candidates(kernel, across)) if found != first
+        )
+    for text in dict.fromkeys(_texts(kernel, first.parts)):
         if text != first.text:
             try:
                 yield given(kernel, text)
@@ -102,7 +118,7 @@ def candidates(kernel: Kernel) -> Iterator[RowSchedule]:
                 continue
 
 
-def _texts(kernel: Kernel, first: RowSchedule) -> Iterator[str]:
+def _texts(kernel: Kernel, parts: int) -> Iterator[str]:
     """Texts, some of which the kernel cannot have."""
     widest = draft(kernel)
 
@@ -124,5 +140,5 @@ def _texts(kernel: Kernel, first: RowSchedule) -> Iterator[str]:
             if width == 1:
                 yield text(width=1, lanes=lanes, chunks=chunks, side=SIDE)
                 yield text(width=1, lanes=lanes, ahead=8, side=SIDE)
-        for shared_by in (2, 8, 33, first.parts):
+        for shared_by in (2, 8, 33, parts):
             yield text(width=width, lanes=SHARED_BY, parts=shared_by)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.cuda import chain_forms, column_schedules, gemm_maps, maps, row_forms
+from aicf_mlir.codegen.cuda import across_schedules, chain_forms, column_schedules, gemm_maps, maps, row_forms
 from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.kernels.schedule_text import Schedules
 
@@ -24,11 +24,15 @@ def _rows(kernel: Kernel) -> list[str]:
 
 
 def _of_columns(kernel: Kernel) -> str:
-    return column_schedules.schedule(kernel).text
+    form = across_schedules if kernel.goes_on else column_schedules
+    return form.schedule(kernel).text
 
 
 def _columns(kernel: Kernel) -> list[str]:
-    return [plan.text for plan in column_schedules.candidates(kernel)]
+    if not kernel.goes_on:
+        return [plan.text for plan in column_schedules.candidates(kernel)]
+    first = across_schedules.chosen(kernel)
+    return [plan.text for plan in (first, *across_schedules.candidates(kernel, first))]
 
 
 FORMS = {

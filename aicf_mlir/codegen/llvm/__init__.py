@@ -25,6 +25,7 @@ from aicf_mlir.kernels.column_sums import apart, has_column_sums
 from aicf_mlir.kernels.horizontal import HorizontalKernel
 from aicf_mlir.kernels.kernel import Code, Kernel, Phase
 from aicf_mlir.kernels.segments import EachKernel, RowEachKernel
+from aicf_mlir.kernels.turned import turned
 
 __all__ = ["generate", "workspace"]
 
@@ -66,7 +67,15 @@ def _no_workspace(kernel: Kernel) -> int:
     return 0
 
 
-SCHEDULES: dict[str, Schedule] = {"map": map_phases, "rowwise": _row_phases, "colwise": column_phases}
+def _column_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
+    return _row_phases(turned(kernel)) if kernel.goes_on else column_phases(kernel)
+
+
+def _column_workspace(kernel: Kernel) -> int:
+    return _row_workspace(turned(kernel)) if kernel.goes_on else column_workspace(kernel)
+
+
+SCHEDULES: dict[str, Schedule] = {"map": map_phases, "rowwise": _row_phases, "colwise": _column_phases}
 WORKSPACE: dict[str, Callable[[Kernel], int]] = {
     "map": _no_workspace,
     "multi_tensor_map": _no_workspace,
@@ -74,7 +83,7 @@ WORKSPACE: dict[str, Callable[[Kernel], int]] = {
     "gemm_map": product_workspace,
     "back_to_back": _chain_workspace,
     "rowwise": _row_workspace,
-    "colwise": column_workspace,
+    "colwise": _column_workspace,
 }
 """The workspace function for each kind of kernel."""
 

@@ -6,6 +6,7 @@ from aicf_mlir.codegen.llvm import maps, row_forms
 from aicf_mlir.codegen.llvm.columns import Columns, column_candidates
 from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.kernels.schedule_text import Schedules
+from aicf_mlir.kernels.turned import turned
 
 
 def _of_map(kernel: Kernel) -> str:
@@ -17,7 +18,11 @@ def _maps(kernel: Kernel) -> list[str]:
 
 
 def _of_columns(kernel: Kernel) -> str:
-    return Columns.of(kernel).text
+    return row_forms.text_of(turned(kernel)) if kernel.goes_on else Columns.of(kernel).text
+
+
+def _columns(kernel: Kernel) -> list[str]:
+    return row_forms.candidates(turned(kernel)) if kernel.goes_on else column_candidates(kernel)
 
 
 FORMS = {
@@ -26,6 +31,6 @@ FORMS = {
         _maps,
     ),
     "rowwise": Schedules(row_forms.text_of, row_forms.candidates),
-    "colwise": Schedules(_of_columns, column_candidates),
+    "colwise": Schedules(_of_columns, _columns),
 }
 """By the kind of a kernel; others have one schedule."""

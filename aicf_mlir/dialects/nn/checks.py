@@ -178,7 +178,7 @@ class CheckValueOp(CheckOp, DecomposableInterface):
     def expect_checked(self) -> None:
         rule_of(self)
 
-    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+    def decompose(self, builder: Builder, target: str) -> Sequence[SSAValue]:
         """The status after a check that no element is refused: an index check of the booleans of RefusedOp."""
         refused = builder.insert(RefusedOp(self.x, self.rule.data)).result
         return [builder.insert(CheckIndexOp(self.status, refused, 1, self.code.value.data)).result]

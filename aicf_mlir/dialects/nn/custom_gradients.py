@@ -112,6 +112,6 @@ class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterfa
                 return [*(None for _ in self.of), *(made.get(value, value) for value in op.gradients)]
         raise ValueError(f"{self.name} without train.yield")
 
-    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+    def decompose(self, builder: Builder, target: str) -> Sequence[SSAValue]:
         """Once no gradient is taken any more the op is the identity."""
         return self.of

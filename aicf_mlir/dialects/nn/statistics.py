@@ -20,6 +20,7 @@ from aicf_mlir.dialects.nn.slicing import SplitOp
 from aicf_mlir.ir.expect import Value, scalar_of
 from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInPartsInterface
 from aicf_mlir.ir.properties import bool_attr, float_attr, ints_attr, is_true
+from aicf_mlir.ir.registry import is_cpu
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of
 
 __all__ = ["VarMeanOp"]
@@ -104,18 +105,19 @@ class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
             value = builder.insert(ReshapeOp(value, kept)).result
         return builder.insert(BroadcastToOp(value, shape_of(self.x))).result
 
-    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+    def decompose(self, builder: Builder, target: str) -> Sequence[SSAValue]:
         """
         Decompose the op, in float32 for half precision, and round once.
 
         Terms are taken from a number near the mean, and what their own mean is by that corrects it and the variance: the
         corrected two-pass algorithm, Chan, Golub, LeVeque, "Algorithms for Computing the Sample Variance", 1983. Where the
         mean is far larger than the deviation, gradients of a norm have no more digits than that mean. Of many rows a sample
-        is as good: it costs no walk through x.
+        is as good: it costs no walk through x. A GPU needs none where columns are reduced (codegen/cuda/moments.py).
         """
         x = as_element(builder, self.x, wide_element(self.x))
         dims = self.dims.get_values()
-        near = builder.insert(MeanOp(self._sample(builder, x), dims, keepdim=True)).result
+        sample = self._sample(builder, x) if is_cpu(target) or dims != tuple(range(len(dims))) else x
+        near = builder.insert(MeanOp(sample, dims, keepdim=True)).result
         zero, count = (
             builder.insert(ConstantOp(number, scalar_of(near))).result for number in (0.0, float(self.count))
         )

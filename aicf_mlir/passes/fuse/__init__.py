@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.passes.fuse.activations import FuseActivationsPass
+from aicf_mlir.passes.fuse.after_columns import FuseAfterColumnsPass
 from aicf_mlir.passes.fuse.aligned_products import FuseAlignedProductsPass
 from aicf_mlir.passes.fuse.arguments import FuseArgumentsPass
 from aicf_mlir.passes.fuse.back_to_back import FuseBackToBackPass
@@ -56,6 +57,7 @@ RULES: tuple[FusionRule, ...] = (
     FuseLoopsPass(),
     FuseTotalsPass(),
     FuseSumsOfResultsPass(),
+    FuseAfterColumnsPass(),
     FuseOptimizerPass(),
     FuseChecksPass(),
     FuseShortRowsPass(),

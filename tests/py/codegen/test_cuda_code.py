@@ -31,7 +31,7 @@ KINDS = {
 def loaded(kernel: Kernel, sm: int | None = None) -> _C.Code:
     """Its code, compiled for its target and said to be for `sm`."""
     made = generate(kernel)
-    phases = [(p.function, p.count, p.grain, p.threads, p.shared) for p in made.phases]
+    phases = [p.row for p in made.phases]
     number = sm or int(kernel.target.removeprefix("sm_"))
     image = nvrtc.compile_cuda(made.source, kernel.target)
     return _C.Code.cuda(kernel.id, number, image, phases, kernel.in_place, made.workspace, made.one_table)

@@ -34,7 +34,7 @@ class EndlessOp(UnaryOp, DecomposableInterface):
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         return [None]
 
-    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+    def decompose(self, builder: Builder, target: str) -> Sequence[SSAValue]:
         return [builder.insert(EndlessOp(self.x)).result]
 
 
@@ -47,7 +47,7 @@ class WrongOp(UnaryOp, DecomposableInterface):
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         return [None]
 
-    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+    def decompose(self, builder: Builder, target: str) -> Sequence[SSAValue]:
         return [builder.insert(nn.SumOp(self.x)).result]
 
 

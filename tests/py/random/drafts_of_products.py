@@ -338,6 +338,33 @@ def sums_of_results(draft: Draft) -> None:
         draft.returns(y)
 
 
+def after_columns(draft: Draft) -> None:
+    """Sums of columns, and a map over the same elements that reads them; both may give more, and read more."""
+    element, rank = draft.choice(("bf16", "f16", "f32")), draft.integer(1, 2)
+    shape = (*(draft.integer(2, 8) for _ in range(rank)), draft.choice((8, 12, 64)))
+    x, y = (draft.argument(shape, element) for _ in range(2))
+
+    def sums(a: Scalar, b: Scalar) -> list[Scalar]:
+        return [row_sum(a), row_max(a + b), a + b][: 2 + several]
+
+    several = draft.chance(0.5)
+    narrow, whole = (element, shape[rank:]), (element, shape)
+    found = draft.generated(
+        kernel.ColwiseOp, sums, [x, y], [narrow, narrow, whole][: 2 + several], shape, reduced=rank
+    )
+    spread = [draft.view(value, Layout(shape, (*[0] * rank, 1))) for value in found[:2]]
+    more = [found[2]] if several and draft.chance(0.5) else [y] if draft.chance(0.5) else []
+
+    def after(a: Scalar, total: Scalar, largest: Scalar, *rest: Scalar) -> Scalar:
+        return a + total - largest + (rest[0] if rest else 0.0)
+
+    (z,) = draft.generated(kernel.MapOp, after, [x, *spread, *more], [whole], shape)
+    draft.returns(z)
+    for value in found:
+        if draft.chance(0.5):
+            draft.returns(value)
+
+
 def short_rows(draft: Draft) -> None:
     """Many rows of a few elements, which several reductions follow."""
     element = draft.choice(FLOATS)

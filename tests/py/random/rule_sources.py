@@ -50,6 +50,7 @@ SOURCES: Mapping[str, Source] = {
     "fuse-loops": Source(products.loops),
     "fuse-totals": Source(products.totals, GPUS),
     "fuse-sums-of-results": Source(products.sums_of_results, GPUS),
+    "fuse-after-columns": Source(products.after_columns, GPUS),
     "fuse-optimizer": Source(updates.optimizer),
     "fuse-checks": Source(updates.checks),
     "fuse-short-rows": Source(products.short_rows, ("cpu",)),

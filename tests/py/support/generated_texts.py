@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from across_cases import CASES, down_columns
 from chain_cases import mixed, trained, with_tanh
 from generated_cases import random_kernel
 from generated_models import columns_as_rows
@@ -45,6 +47,8 @@ def sampled(target: str) -> Iterator[tuple[str, Kernel]]:
         yield from (
             (f"chain {number} {element}", chain) for number, chain in enumerate(chains) if not reason(chain)
         )
+    for name in ("normalised", "gradient"):
+        yield f"across {name}", replace(down_columns(CASES[name]("bf16", 64, 3000)), target=target)
     yield "columns as rows", columns_as_rows("bf16", 64, 7, target)
     yield from ((f"segments {name}", kernel) for name, kernel in segment_kernels(target))
     yield from ((f"rows of segments {name}", kernel) for name, kernel in row_kernels(target))

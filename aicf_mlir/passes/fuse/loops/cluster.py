@@ -82,7 +82,7 @@ def operands_of(cluster: Cluster) -> dict[tuple[SSAValue, Layout | None], None]:
 
 
 def why_not(cluster: Cluster) -> str:
-    """The reason why no kernel of its kind can compute the cluster: whole values after sums of columns, or two levels with few
+    """The reason why no kernel of its kind should compute the cluster: whole values after sums of columns, or two levels with few
     rows.
     """
     if cluster.kind == "map":

@@ -257,11 +257,15 @@ class Clustering:
             return f"together they read {read} tensors, one launch at most {MOST_OPERANDS}"
         if new.lines > MOST_LINES:
             return f"together they have {new.lines} operations, one launch at most {MOST_LINES}"
-        if reason := why_not(new):
+        if reason := self.why_not(new):
             return reason
         if reduces_few_rows(new) and self.goes_on(new):
             return "many blocks share each of the few rows, and something else reads elements that follow a reduction"
         return new
+
+    def why_not(self, cluster: Cluster) -> str:
+        """The reason why no kernel of its kind should compute the cluster."""
+        return why_not(cluster)
 
     def apart(self) -> Iterator[tuple[Operation, Operation, str]]:
         """Each launch that reads a result of another cluster's launch, the other launch, and the reason why they are not one."""

@@ -25,6 +25,8 @@ class Arithmetic:
 
     pads = False
     """Whether a convolution multiplies the zeros that it is padded with: 0 · inf is a NaN."""
+    moves = False
+    """Whether `widen` moves operands. Those that an op compares as they are stay: else no element would be the largest."""
 
     def widen(self, operand: Array) -> Array:
         """An operand as the op computes with it: floats as float64, integers and booleans as they are."""
@@ -123,6 +125,7 @@ class Disturbed(InTF32):
     """
 
     pads = True
+    moves = True
 
     def __init__(self, seed: int, alike: bool = False):
         super().__init__(seed)

@@ -28,6 +28,7 @@ from aicf_mlir.interpreters.numerics import (
     overflowing,
     pairwise_sum,
     places,
+    widen,
 )
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.attributes import AttributeValue
@@ -310,6 +311,10 @@ MEANINGS: dict[str, Meaning] = {
 """The meanings by op name without the dialect, one for every OpKind of the runtime."""
 
 
+BY_ARGUMENT = ("map", "rowwise", "colwise")
+"""The launches whose operands are the arguments of their body, in order."""
+
+
 def meaning(
     op_name: str,
     inputs: Sequence[Array],
@@ -328,7 +333,11 @@ def meaning(
     schema = schemas()[op_name]
     given, results_of = counts or (None, None)
     with np.errstate(all="ignore"):
-        widened = [arithmetic.widen(array) for array in inputs]
+        alone = bodies[0].compared if arithmetic.moves and op_name in BY_ARGUMENT else ()
+        widened = [
+            widen(array) if number in alone else arithmetic.widen(array)
+            for number, array in enumerate(inputs)
+        ]
         widened = arithmetic.factors(widened, attrs.get("allow_tf32") is True)
         call = Call(
             segments(schema.inputs, given, widened),

@@ -12,8 +12,9 @@ from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, im
 from xdsl.ir import Operation
 
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
-from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.interpreters.numerics import Array, widen
 from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.properties import bool_attr
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 
@@ -48,7 +49,11 @@ def run_meaning(
 ) -> tuple[Array, ...]:
     """The results of `op`, each rounded once to the type that it declares."""
     with np.errstate(all="ignore"):
-        widened = [arithmetic.widen(operand) for operand in operands]
+        alone = compared(op) if arithmetic.moves else frozenset[int]()
+        widened = [
+            widen(operand) if number in alone else arithmetic.widen(operand)
+            for number, operand in enumerate(operands)
+        ]
         allowed = op.properties.get("allow_tf32")
         factors = arithmetic.factors(widened, allowed == bool_attr(True))
         compute = meaning.within(arithmetic) if isinstance(meaning, WithArithmetic) else meaning
@@ -62,6 +67,15 @@ def run_meaning(
         if value.shape != shape_of(result):
             raise ValueError(f"{op.name}: computed shape {value.shape}, declared {shape_of(result)}")
     return tuple(rounded)
+
+
+def compared(op: Operation) -> frozenset[int]:
+    """The operands of an op that it compares as they are."""
+    if not isinstance(op, GeneratedInterface):
+        return frozenset()
+    body, arguments = op.body(), op.arguments
+    values = {arguments[number][0] for number in body.compared}
+    return frozenset(number for number, operand in enumerate(op.operands) if operand in values)
 
 
 def functions(

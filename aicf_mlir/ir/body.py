@@ -93,6 +93,10 @@ CHOICES: Mapping[str, slice] = {
 }
 """The operands that may be the result of an operation, perhaps with another sign, for operations that choose an operand."""
 
+EXTREMES = ("scalar.max", "scalar.min")
+CHOOSING = frozenset((*CHOICES, *EXTREMES, "scalar.load", "arith.constant"))
+"""Operations whose result is an operand or a constant, perhaps with another sign."""
+
 BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "f16": 16, "bf16": 16, "i1": 1}
 
 
@@ -226,6 +230,25 @@ class Body:
             if found.intersection(line.args):
                 found.add(number)
         return tuple(number for number, value in enumerate(self.results) if value in found)
+
+    @cached_property
+    def compared(self) -> frozenset[int]:
+        """The operands that are compared as they are; all of them where nothing but choices is made, as of a largest element."""
+        first, found = len(self.args), set[int]()
+        waiting = [arg for line in self.lines if line.op == "arith.cmpf" for arg in line.args]
+        if any(line.op in CHOICES or line.op in EXTREMES for line in self.lines) and not any(
+            is_float(line.type) and line.op not in CHOOSING for line in self.lines
+        ):
+            waiting += range(first)
+        while waiting:
+            value = waiting.pop()
+            if value < first:
+                found.add(value)
+            elif (line := self.lines[value - first]).op in CHOICES or line.op in EXTREMES:
+                waiting += line.args
+            elif line.op == "scalar.load":
+                waiting.append(line.args[0])
+        return frozenset(found)
 
     @property
     def dims(self) -> frozenset[int]:

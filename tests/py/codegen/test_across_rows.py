@@ -1,5 +1,5 @@
 """Rows that lie across: blocks share each row, and meet between walks. Here as a launch for each walk, on the host; on a GPU
-`tests/gpu/generated_kernels.py` runs both forms, and `runtime/test_across_rows.py` whole steps.
+`tests/gpu/generated_kernels.py` runs both forms, and `runtime/test_norms_of_batches.py` whole steps.
 """
 
 from __future__ import annotations

@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planted import Planted
+from torch import nn
 
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic, Disturbed
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+from aicf_mlir.ir import formula as F
+from aicf_mlir.runtime.certificate.reference import interpret, read_arguments
 from aicf_mlir.runtime.certificate.tolerance import RUNS, fault
 
 SHAPE = (2, 4, 32, 16)
@@ -59,3 +63,27 @@ def test_a_bias_of_keys_whose_gradient_is_rounding_alone_does_not_differ(element
     assert fault(summed(ours), summed(expected), [*map(summed, runs)]) is None
     wrong = on_tensor_cores(given, narrow, wrong=0.03)
     assert fault(summed(wrong), summed(expected), [*map(summed, runs)]) is not None
+
+
+def test_a_gradient_in_front_of_a_largest_element_is_known() -> None:
+    """Elements that are compared with the largest of them stay: if they moved, none would be it, and any gradient was allowed."""
+    pooled = (nn.Unflatten(1, (2, 4, 4)), nn.MaxPool2d(2), nn.Flatten())
+    subject = Planted(nn.Sequential(nn.Linear(8, 32), *pooled, nn.Linear(8, 8))).subject()
+    expected = interpret(subject.stages["step"], read_arguments(subject))
+    for name in ("0.weight.exp_avg", "0.bias.exp_avg"):
+        gradient = expected.results["state", name]
+        assert np.abs(gradient).max() > 1e-3
+        assert expected.fault(("state", name), gradient * np.float32(1 + 1e-6)) is None
+        assert expected.fault(("state", name), gradient * np.float32(1.001)) is not None
+
+
+def test_what_is_compared_is_known_of_a_body() -> None:
+    def largest(x: F.Scalar, y: F.Scalar) -> F.Scalar:
+        return F.maximum(x, y)
+
+    def gradient(dy: F.Scalar, x: F.Scalar, top: F.Scalar) -> F.Scalar:
+        return F.select(x < top, 0.0, dy * 0.5)
+
+    assert F.trace(["f32"] * 2, largest).compared == {0, 1}
+    assert F.trace(["f32"] * 3, gradient).compared == {1, 2}
+    assert F.trace(["f32"], lambda x: F.exp(x - F.row_max(x))).compared == set()

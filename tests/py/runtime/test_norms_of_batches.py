@@ -89,7 +89,8 @@ def test_replays_have_the_bits_of_eager_steps_and_numbers_of_torch(
     limit = 6e-2 if precision else 2e-4
     for (name, value), other in zip(first.state_dict().items(), exact.state_dict().values(), strict=True):
         if value.dtype.is_floating_point:
-            off = (value.double() - other).abs().max() / other.abs().max().clamp(min=1e-3)
+            # A relu that lets one element more or less through moves a bias of 1e-3 by 3e-7.
+            off = (value.double() - other).abs().max() / other.abs().max().clamp(min=1e-2)
             assert off < limit, f"{name} is off by {off:.1e}"
 
 

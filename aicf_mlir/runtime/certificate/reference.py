@@ -19,7 +19,7 @@ from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.dialects.scalar import bodies_of
 from aicf_mlir.interpreters import run_function
-from aicf_mlir.interpreters.arithmetic import ROUNDED, Disturbed
+from aicf_mlir.interpreters.arithmetic import ROUNDED
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
 from aicf_mlir.ir.dtypes import element_name
@@ -29,7 +29,7 @@ from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.runtime.certificate.replay import EAGER_POISON
 from aicf_mlir.runtime.certificate.report import Culprit, FailedCheck
 from aicf_mlir.runtime.certificate.subject import Saved, Subject, place_of, source_of
-from aicf_mlir.runtime.certificate.tolerance import RUNS, fault, perturbed
+from aicf_mlir.runtime.certificate.tolerance import RUNS, disturbed, fault, perturbed
 from aicf_mlir.runtime.program import Slot
 
 MEANING = ("step", "nn")
@@ -161,7 +161,7 @@ def interpret(module: ModuleOp, arguments: Mapping[Key, Array]) -> Interpreted:
                 rounded[...] = perturbed(rounded, element_name(element_type(op.results[0])), rng)
             values.update(zip(op.results, results, strict=True))
 
-        arithmetic = ROUNDED if seed is None else Disturbed(seed)
+        arithmetic = ROUNDED if seed is None else disturbed(seed)
         results = run_function(module, inputs, arithmetic, after_each=note)
         return dict(zip(keys, results, strict=True)), values
 
@@ -257,7 +257,7 @@ def _wrong_launch(
             bodies = [known[symbol] for symbol in text.bodies]
             meant, *runs = (
                 meaning(op_name, inputs, text.values, specs, arithmetic, text.counts, bodies)
-                for arithmetic in (ROUNDED, *map(Disturbed, range(RUNS)))
+                for arithmetic in (ROUNDED, *map(disturbed, range(RUNS)))
             )
             agrees = all(
                 fault(ours, wanted, others) is None

@@ -11,15 +11,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from aicf_mlir.interpreters.arithmetic import Disturbed
 from aicf_mlir.interpreters.numerics import FLOATS, Array, precision, widen
 
 RUNS = 4
-"""The number of perturbed runs."""
+"""The number of perturbed runs. In every second one equal values move alike: the error of a mean counts in each element that it is
+taken from, and a sum of all of them is off by as much.
+"""
 
 FACTOR = 3.0
 UNITS_IN_LAST_PLACE = 25.0
 EXACT = 1e-12
 """The relative error allowed in f64: hyperparameters, for which pow and the order of products may differ."""
+
+
+def disturbed(seed: int) -> Disturbed:
+    """The arithmetic of a perturbed run."""
+    return Disturbed(seed, alike=seed % 2 == 1)
 
 
 def perturbed(values: Array, dtype: str, rng: np.random.Generator) -> Array:

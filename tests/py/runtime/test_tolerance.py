@@ -9,12 +9,12 @@ import pytest
 from planted import Planted
 from torch import nn
 
-from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic, Disturbed
+from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.ir import formula as F
 from aicf_mlir.runtime.certificate.reference import interpret, read_arguments
-from aicf_mlir.runtime.certificate.tolerance import RUNS, fault
+from aicf_mlir.runtime.certificate.tolerance import RUNS, disturbed, fault
 
 SHAPE = (2, 4, 32, 16)
 SCALE = SHAPE[-1] ** -0.5
@@ -44,7 +44,7 @@ def runs_of(given: dict[str, Array], element: str) -> list[Array]:
         attrs = {"causal": False, "scale": SCALE}
         return meaning("attention_grad", operands, attrs, [(element, SHAPE)] * 3, arithmetic, counts)[1]
 
-    return [run(arithmetic) for arithmetic in (ROUNDED, *map(Disturbed, range(RUNS)))]
+    return [run(arithmetic) for arithmetic in (ROUNDED, *map(disturbed, range(RUNS)))]
 
 
 def summed(dkey: Array) -> Array:

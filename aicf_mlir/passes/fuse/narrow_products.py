@@ -12,8 +12,8 @@ once at the rate of memory, and are fused with their neighbours as any other loo
 Of a batch, products of few terms are such a map, and those of one row or one column are dot products, in whatever direction
 their rows lie.
 
-Sums are those of a product: in f32 (f64 for f64), with a bias, rounded once. Results for which tiles of small products exist
-keep them (`small_updates.py`). On the CPU narrow products have code of their own.
+Sums are those of a product: in f32 (f64 for f64), with a bias, rounded once. In a small step, results for which tiles of small
+products exist keep them (`small_updates.py`). On the CPU narrow products have code of their own.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class NarrowProduct:
 class FuseNarrowProductsPass(FusionRule):
     """Write products of fewer than 8 rows, columns or terms as loops.
 
-    Tiles of small results keep theirs, except for few terms in a small step, which may become one launch with their neighbours.
+    In a small step tiles of small results keep theirs, except for few terms, which may become one launch with their neighbours.
     """
 
     name = "fuse-narrow-products"
@@ -119,8 +119,8 @@ class FuseNarrowProductsPass(FusionRule):
             product = narrow_product(op) if isinstance(op, kernel.GemmOp) else None
             if product is None:
                 continue
-            has_tile = is_small_product(product.op.results[0], self.target)
-            if not has_tile or (is_small(function) and product.has_few_terms):
+            in_tile = is_small(function) and is_small_product(product.op.results[0], self.target)
+            if not in_tile or product.has_few_terms:
                 Loops(product, bodies).write()
 
 

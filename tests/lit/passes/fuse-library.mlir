@@ -17,10 +17,10 @@ func.func @bias_relu(%x: tensor<512x256xbf16>, %w: tensor<256x256xbf16>, %b: ten
 // Too little for the library: a product of our own, with any epilogue.
 // LT-LABEL:  func.func @small
 // LT:          kernel.gemm_epilogue a(%x) b(%w) -> out {act = "gelu"}
-func.func @small(%x: tensor<8x4xbf16>, %w: tensor<4x4xbf16>) -> tensor<8x4xbf16> {
-  %0 = kernel.gemm a(%x) b(%w) : (tensor<8x4xbf16>, tensor<4x4xbf16>) -> tensor<8x4xbf16>
-  %1 = kernel.gelu x(%0) : tensor<8x4xbf16>
-  func.return %1 : tensor<8x4xbf16>
+func.func @small(%x: tensor<8x16xbf16>, %w: tensor<16x16xbf16>) -> tensor<8x16xbf16> {
+  %0 = kernel.gemm a(%x) b(%w) : (tensor<8x16xbf16>, tensor<16x16xbf16>) -> tensor<8x16xbf16>
+  %1 = kernel.gelu x(%0) : tensor<8x16xbf16>
+  func.return %1 : tensor<8x16xbf16>
 }
 
 // Another activation than relu is a launch of its own.

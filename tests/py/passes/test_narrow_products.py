@@ -173,8 +173,8 @@ def test_other_types(element: str) -> None:
 
 
 def test_which_products_stay() -> None:
-    """Those with tiles of small results, eight columns, none at all; and all on the CPU."""
-    for m, n, k in ((64, 1, 64), (4096, 8, 64), (4096, 1, 0)):
+    """Those of eight columns, or of none at all; and all on the CPU."""
+    for m, n, k in ((4096, 8, 64), (4096, 1, 0)):
         assert "kernel.gemm" in " ".join(
             launches(run_pipeline(product(m, n, k, "bf16"), PASSES.format("sm_90")))
         )

@@ -21,6 +21,8 @@ struct LaunchContext {
   const int64_t* predicate = nullptr;
   // CUDA, in a capture: the launch may have a programmatic edge, since its stream goes on where it was.
   bool programmatic = false;
+  // The step has collectives, which may hold a part of the device while they wait for other ranks.
+  bool of_ranks = false;
   // Where the host looks for the status that this launch computes; null on the CPU, and for other launches.
   int64_t* visible_status = nullptr;
 };
@@ -43,7 +45,7 @@ class LaunchState {
   virtual bool is_collective() const { return false; }
   // The functions that a launch enqueues on a device, in order, by their names there; nothing where it does
   // not know them.
-  virtual std::vector<std::string> functions() const { return {}; }
+  virtual std::vector<std::string> functions(const LaunchContext&) const { return {}; }
   // The kernel that runs, as a plan names it: "gemm_f16_tc", or as name() where the plan says that much.
   const std::string& id() const { return id_; }
   // With what has been chosen in brackets: "gemm_f16_tc[64x64]".

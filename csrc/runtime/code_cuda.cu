@@ -174,8 +174,8 @@ class CudaCodeLaunch : public LaunchState {
         addresses_(std::move(addresses)),
         gates_(std::move(gates)) {}
 
-  std::vector<std::string> functions() const override {
-    if (gates_) return {code_->together()->function};
+  std::vector<std::string> functions(const LaunchContext& ctx) const override {
+    if (is_one(ctx)) return {code_->together()->function};
     std::vector<std::string> names;
     for (const Phase& phase : code_->phases())
       if (phase.count) names.push_back(phase.function);
@@ -197,14 +197,15 @@ class CudaCodeLaunch : public LaunchState {
     arguments[count - 3] = &workspace;
     arguments[count - 2] = &predicate;
     arguments[count - 1] = &gates;  // the functions of phases take one argument less
-    if (gates) {
+    if (is_one(ctx)) {
       cudaLaunchConfig_t config = configured(*code_->together(), ctx);
       cudaLaunchAttribute attribute = {};
       attribute.id = cudaLaunchAttributeCooperative;
       attribute.val.cooperative = 1;
       config.attrs = &attribute;
       config.numAttrs = 1;
-      AICF_CUDA_TRY(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(functions_.back()), arguments));
+      AICF_CUDA_TRY(
+          cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(functions_.back()), arguments));
       return Status::ok();
     }
     for (size_t i = 0; i < code_->phases().size(); ++i) {
@@ -220,6 +221,10 @@ class CudaCodeLaunch : public LaunchState {
   }
 
  private:
+  // All phases as one launch, which begins when the whole device is free: beside a collective that would be
+  // at its end.
+  bool is_one(const LaunchContext& ctx) const { return gates_ && !ctx.of_ranks; }
+
   static cudaLaunchConfig_t configured(const Phase& phase, const LaunchContext& ctx) {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(static_cast<unsigned>(phase.count));
@@ -240,9 +245,8 @@ Status holds(int device, cudaKernel_t function, const Phase& phase, bool* out) {
   int processors = 0, supported = 0, each = 0;
   AICF_CUDA_TRY(cudaDeviceGetAttribute(&supported, cudaDevAttrCooperativeLaunch, device));
   AICF_CUDA_TRY(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-  AICF_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, reinterpret_cast<const void*>(function),
-                                                              phase.threads,
-                                                              static_cast<size_t>(phase.shared)));
+  AICF_CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+      &each, reinterpret_cast<const void*>(function), phase.threads, static_cast<size_t>(phase.shared)));
   *out = supported && phase.count > 0 && phase.count <= static_cast<int64_t>(each) * processors;
   return Status::ok();
 }

@@ -85,17 +85,28 @@ Status Executor::find_place(const PlaceSpec& spec, const ArenaMap& arenas, const
   return Status::ok();
 }
 
+static bool has_collective(const std::vector<PreparedLaunch>& launches) {
+  return std::any_of(launches.begin(), launches.end(),
+                     [](const auto& l) { return l.launch->is_collective(); });
+}
+
+// Launches that know whether some of the step wait for other ranks.
+static std::vector<PreparedLaunch> told_of_ranks(std::vector<PreparedLaunch> launches) {
+  const bool of_ranks = has_collective(launches);
+  for (PreparedLaunch& l : launches) l.context.of_ranks = of_ranks;
+  return launches;
+}
+
 Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, BranchOrder order,
                    const int64_t* status, size_t inputs, std::unique_ptr<Upload> upload, Place loss,
                    Member member)
     : device_(device),
       arenas_(std::move(arenas)),
-      launches_(std::move(launches)),
+      launches_(told_of_ranks(std::move(launches))),
       order_(std::move(order)),
       has_first_step_only_(
           std::any_of(launches_.begin(), launches_.end(), [](const auto& l) { return l.first_step_only; })),
-      is_of_ranks_(std::any_of(launches_.begin(), launches_.end(),
-                               [](const auto& l) { return l.launch->is_collective(); })),
+      is_of_ranks_(has_collective(launches_)),
       status_(status),
       inputs_(inputs),
       upload_(std::move(upload)),
@@ -192,7 +203,7 @@ std::vector<RecordedLaunch> Executor::recorded(const Trace& trace) const {
       before = begin;
       begin = i;
     }
-    RecordedLaunch each{launch.place, {}, launch.launch->functions()};
+    RecordedLaunch each{launch.place, {}, launch.launch->functions(launch.context)};
     for (size_t early = before; early < begin; ++early) each.after.push_back(early);
     for (const size_t early : launch.order.after) {
       const size_t number = numbers[early];

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,10 @@ class Arithmetic:
     def widen(self, operand: Array) -> Array:
         """An operand as the op computes with it: floats as float64, integers and booleans as they are."""
         return widen(operand)
+
+    def operands(self, given: Sequence[Array], compared: Collection[int]) -> list[Array]:
+        """All operands as an op computes with them; those of `compared`, by number, it compares as they are."""
+        return [widen(x) if number in compared else self.widen(x) for number, x in enumerate(given)]
 
     def factor(self, operand: Array) -> Array:
         """An operand, widened, of a product that may round it to TF32: unchanged, for its meaning is the exact product."""

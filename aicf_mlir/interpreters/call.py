@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,3 +50,12 @@ class Call:
 
 
 Meaning = Callable[[Call], Sequence[Array]]
+
+
+BY_ARGUMENT = ("map", "rowwise", "colwise")
+"""The launches whose operands are the arguments of their body, in order."""
+
+
+def compared(op_name: str, bodies: Sequence[Body]) -> Collection[int]:
+    """The operands of a launch, by number, that its body compares as they are."""
+    return bodies[0].compared if op_name in BY_ARGUMENT else ()

@@ -18,7 +18,7 @@ from aicf_mlir.interpreters import attention, checks, convolutions, losses, orde
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.body import evaluate
-from aicf_mlir.interpreters.call import Call, Meaning
+from aicf_mlir.interpreters.call import Call, Meaning, compared
 from aicf_mlir.interpreters.chains import chain
 from aicf_mlir.interpreters.numerics import (
     ELEMENTS,
@@ -28,7 +28,6 @@ from aicf_mlir.interpreters.numerics import (
     overflowing,
     pairwise_sum,
     places,
-    widen,
 )
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.attributes import AttributeValue
@@ -311,10 +310,6 @@ MEANINGS: dict[str, Meaning] = {
 """The meanings by op name without the dialect, one for every OpKind of the runtime."""
 
 
-BY_ARGUMENT = ("map", "rowwise", "colwise")
-"""The launches whose operands are the arguments of their body, in order."""
-
-
 def meaning(
     op_name: str,
     inputs: Sequence[Array],
@@ -333,11 +328,7 @@ def meaning(
     schema = schemas()[op_name]
     given, results_of = counts or (None, None)
     with np.errstate(all="ignore"):
-        alone = bodies[0].compared if arithmetic.moves and op_name in BY_ARGUMENT else ()
-        widened = [
-            widen(array) if number in alone else arithmetic.widen(array)
-            for number, array in enumerate(inputs)
-        ]
+        widened = arithmetic.operands(inputs, compared(op_name, bodies))
         widened = arithmetic.factors(widened, attrs.get("allow_tf32") is True)
         call = Call(
             segments(schema.inputs, given, widened),

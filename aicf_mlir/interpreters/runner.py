@@ -12,7 +12,7 @@ from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, im
 from xdsl.ir import Operation
 
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
-from aicf_mlir.interpreters.numerics import Array, widen
+from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.properties import bool_attr
@@ -49,11 +49,7 @@ def run_meaning(
 ) -> tuple[Array, ...]:
     """The results of `op`, each rounded once to the type that it declares."""
     with np.errstate(all="ignore"):
-        alone = compared(op) if arithmetic.moves else frozenset[int]()
-        widened = [
-            widen(operand) if number in alone else arithmetic.widen(operand)
-            for number, operand in enumerate(operands)
-        ]
+        widened = arithmetic.operands(operands, compared(op) if arithmetic.moves else ())
         allowed = op.properties.get("allow_tf32")
         factors = arithmetic.factors(widened, allowed == bool_attr(True))
         compute = meaning.within(arithmetic) if isinstance(meaning, WithArithmetic) else meaning

@@ -15,8 +15,8 @@ from aicf_mlir.interpreters.arithmetic import Disturbed
 from aicf_mlir.interpreters.numerics import FLOATS, Array, precision, widen
 
 RUNS = 4
-"""The number of perturbed runs. In every second one equal values move alike: the error of a mean counts in each element that it is
-taken from, and a sum of all of them is off by as much.
+"""The number of perturbed runs. In every second one equal values move alike: the error of a mean counts in each element that it
+is taken from, and a sum of all of them is off by as much.
 """
 
 FACTOR = 3.0

@@ -68,7 +68,7 @@ def test_a_branch_that_cannot_be_is_refused(branch: int, message: str) -> None:
 
 def test_the_executor_is_told_the_branches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of prebuilt kernels alone: others would be compiled for the GPU."""
-    leave_out(monkeypatch, "fuse-losses")
+    leave_out(monkeypatch, "fuse-losses", "fuse-narrow-products")
     module = stages.__wrapped__("4x8x3")["plan"]
     program, rows = find_program(module), load_program(module).launches
     assert [row.get("branch") for row in rows] == [each.branch_number for each in program.launches]

@@ -73,7 +73,7 @@ def part_of(kernel: Kernel) -> MemberCode | str:
             header, made = tile["header"], gemm_maps.code(kernel)
         case "map":
             made = small_map(kernel) if is_small_map(kernel) else maps.code(kernel, maps.schedule(kernel))
-        case "colwise" if column_schedules.schedule(kernel).parts == 1:
+        case "colwise" if not kernel.goes_on and column_schedules.schedule(kernel).parts == 1:
             made = columns.code(kernel)
         case "rowwise" if not has_column_sums(kernel):
             plan = row_schedules.schedule(kernel)

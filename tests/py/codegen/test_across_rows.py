@@ -15,7 +15,8 @@ from generated_cases import difference, make, view
 from native_code import run
 
 from aicf_mlir.codegen import schedule
-from aicf_mlir.codegen.cuda.across_schedules import AcrossSchedule, streams
+from aicf_mlir.codegen.cuda.across_schedules import AcrossSchedule, exchanged, streams
+from aicf_mlir.codegen.cuda.horizontal import part_of
 from aicf_mlir.codegen.cuda.moments import rounds_of
 from aicf_mlir.codegen.cuda.row_forms import schedule_of
 from aicf_mlir.errors import SelectionError
@@ -104,7 +105,9 @@ def test_blocks_that_wait_for_each_other_fit_on_the_chip(name: str, target: str)
         if code.together is not None:
             assert code.together.count <= chip_of(target).processors
             assert all(phase.count == code.together.count and not phase.shared for phase in code.phases)
-            assert code.together.shared + (16 << 10) <= chip_of(target).shared_of_block + (16 << 10)
+            plan = schedule_of(kernel)
+            assert isinstance(plan, AcrossSchedule)
+            assert code.together.shared + exchanged(kernel, plan) < chip_of(target).shared_of_block
 
 
 @pytest.mark.parametrize(
@@ -161,3 +164,8 @@ def test_a_later_walk_reads_what_an_earlier_one_has_written() -> None:
     first, second = rounds_of(kernel)
     assert streams(kernel, first) == [0, 1, 2]
     assert streams(kernel, second) == [2, len(kernel.operands)]
+
+
+def test_a_launch_that_goes_on_is_no_member_of_another() -> None:
+    kernel = across_case("normalised", "f32", 8, 8, np.random.default_rng(1), columns=True).kernel
+    assert part_of(kernel) == "a colwise has more than one part"

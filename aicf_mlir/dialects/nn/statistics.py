@@ -29,6 +29,8 @@ SAMPLED = 32
 """A mean near that of many rows is that of one in so many."""
 LEAST_SAMPLED = 1 << 20
 """The elements below which a walk through all takes no longer."""
+MANY_ROWS = 256
+"""Rows from which on a GPU walks down columns twice in a launch (passes/fuse/after_columns.py). With fewer most threads idle."""
 
 
 @irdl_op_definition
@@ -116,7 +118,8 @@ class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
         """
         x = as_element(builder, self.x, wide_element(self.x))
         dims = self.dims.get_values()
-        sample = self._sample(builder, x) if is_cpu(target) or dims != tuple(range(len(dims))) else x
+        again = not is_cpu(target) and dims == tuple(range(len(dims))) and self.count >= MANY_ROWS
+        sample = x if again else self._sample(builder, x)
         near = builder.insert(MeanOp(sample, dims, keepdim=True)).result
         zero, count = (
             builder.insert(ConstantOp(number, scalar_of(near))).result for number in (0.0, float(self.count))

@@ -8,10 +8,12 @@ memory what they read again (codegen/cuda/across_rows.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.func import FuncOp
 
+from aicf_mlir.dialects.nn.statistics import MANY_ROWS
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.passes.fuse.loops.cluster import Cluster
@@ -50,6 +52,8 @@ class GoingOn(Clustering):
     def follows(self, cluster: Cluster, member: LoopMember) -> bool:
         """True if a member goes through the elements of a cluster again, and what it needs of them costs little or is stored."""
         if cluster.kind != "colwise" or member.kind not in ("map", "colwise") or member.op in self.updating:
+            return False
+        if prod(cluster.domain[: cluster.head.reduced]) < MANY_ROWS:
             return False
         if any(is_table(type_) for each in (*cluster.members, member) for type_ in each.body.args):
             return False

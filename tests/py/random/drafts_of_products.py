@@ -10,6 +10,7 @@ from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.nn.statistics import MANY_ROWS
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES
 from aicf_mlir.ir.formula import Scalar, maximum, row_max, row_min, row_prod, row_sum
 from aicf_mlir.ir.layouts import Layout, with_layout
@@ -341,24 +342,23 @@ def sums_of_results(draft: Draft) -> None:
 def after_columns(draft: Draft) -> None:
     """Sums of columns, and a map over the same elements that reads them; both may give more, and read more."""
     element, rank = draft.choice(("bf16", "f16", "f32")), draft.integer(1, 2)
-    shape = (*(draft.integer(2, 8) for _ in range(rank)), draft.choice((8, 12, 64)))
+    rows = (MANY_ROWS + draft.integer(0, 9),) if rank == 1 else (draft.integer(16, 18), draft.integer(16, 20))
+    shape = (*rows, draft.choice((2, 3, 8)))
     x, y = (draft.argument(shape, element) for _ in range(2))
 
     def sums(a: Scalar, b: Scalar) -> list[Scalar]:
         return [row_sum(a), row_max(a + b), a + b][: 2 + several]
 
     several = draft.chance(0.5)
-    narrow, whole = (element, shape[rank:]), (element, shape)
-    found = draft.generated(
-        kernel.ColwiseOp, sums, [x, y], [narrow, narrow, whole][: 2 + several], shape, reduced=rank
-    )
+    given = [(element, shape[rank:])] * 2 + [(element, shape)] * several
+    found = draft.generated(kernel.ColwiseOp, sums, [x, y], given, shape, reduced=rank)
     spread = [draft.view(value, Layout(shape, (*[0] * rank, 1))) for value in found[:2]]
-    more = [found[2]] if several and draft.chance(0.5) else [y] if draft.chance(0.5) else []
+    more = [found[2]] if several and draft.chance(0.5) else [y]
 
-    def after(a: Scalar, total: Scalar, largest: Scalar, *rest: Scalar) -> Scalar:
-        return a + total - largest + (rest[0] if rest else 0.0)
+    def after(a: Scalar, total: Scalar, largest: Scalar, b: Scalar) -> Scalar:
+        return a + total - largest + b
 
-    (z,) = draft.generated(kernel.MapOp, after, [x, *spread, *more], [whole], shape)
+    (z,) = draft.generated(kernel.MapOp, after, [x, *spread, *more], [(element, shape)], shape)
     draft.returns(z)
     for value in found:
         if draft.chance(0.5):

@@ -23,18 +23,19 @@ PACKED = (
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of one direction of one layer: of the inputs [gates * H, I], of the state [gates * H, H], and their
-    biases.
+    """The weights of one direction of one layer: of the inputs [gates * H, I], of the state [gates * H, P], and their
+    biases. P is H, or the rows of a projection [P, H] that gives what is handed on.
     """
 
     of_input: SSAValue
     of_state: SSAValue
     input_bias: SSAValue | None
     state_bias: SSAValue | None
+    projection: SSAValue | None = None
 
 
 State = tuple[SSAValue, ...]
-"""The tensors of a state, [N, H] each; the first is the input of the layer above."""
+"""The tensors of a state, [N, P] and [N, H]; the first is the input of the layer above."""
 
 Cell = Callable[[Call, SSAValue, State, Weights], State]
 """A function that returns the next state from this step's product with the input, bias included, [N, gates * H]."""
@@ -63,7 +64,10 @@ def lstm_cell(call: Call, x: SSAValue, state: State, weights: Weights) -> State:
     enter, keep, leave = (applied(call, "sigmoid", gate) for gate in (enter, keep, leave))
     added = applied(call, "mul", enter, applied(call, "tanh", new))
     cell = applied(call, "add", applied(call, "mul", keep, cell), added)
-    return applied(call, "mul", leave, applied(call, "tanh", cell)), cell
+    hidden = applied(call, "mul", leave, applied(call, "tanh", cell))
+    if weights.projection is not None:
+        hidden = call.emit.insert(nn.LinearOp(hidden, weights.projection, None))
+    return hidden, cell
 
 
 def gru_cell(call: Call, x: SSAValue, state: State, weights: Weights) -> State:
@@ -102,8 +106,6 @@ def recurrent(cell: Cell, states: int) -> AtenRule:
 def unrolled(call: Call, x: SSAValue, initial: Sequence[SSAValue], cell: Cell) -> Value:
     """Run layer by layer: first the products of all inputs, then the steps, backwards for a second direction."""
     directions, layers = 2 if call["bidirectional"] else 1, int(call["num_layers"])
-    if len({shape_of(each)[-1] for each in initial}) > 1:
-        raise Forbidden("an LSTM with proj_size; apply a Linear layer to its output")
     weights = read_weights(call, directions * layers)
     if call["batch_first"]:
         x = call.emit.transpose(x, (1, 0, 2))
@@ -112,8 +114,8 @@ def unrolled(call: Call, x: SSAValue, initial: Sequence[SSAValue], cell: Cell) -
         outputs: list[SSAValue] = []
         for direction in range(directions):
             at = layer * directions + direction
-            batch, size = shape_of(x)[1], shape_of(initial[0])[-1]
-            state = tuple(call.emit.reshape(part(call, each, 0, at, 1), (batch, size)) for each in initial)
+            first = (part(call, each, 0, at, 1) for each in initial)
+            state = tuple(call.emit.reshape(each, shape_of(each)[1:]) for each in first)
             steps, state = walked(call, x, state, weights[at], cell, backwards=direction == 1)
             outputs.append(steps)
             last.append(state)
@@ -147,15 +149,14 @@ def stacked(call: Call, values: Sequence[SSAValue]) -> SSAValue:
 
 
 def read_weights(call: Call, count: int) -> list[Weights]:
-    """Read the argument `params`: two or four tensors for each direction of each layer."""
-    values = list(call.values("params"))
-    each = 4 if call["has_biases"] else 2
-    if len(values) != count * each:
-        raise Forbidden("an LSTM with proj_size; apply a Linear layer to its output")
+    """Read the argument `params`: two or four tensors for each direction of each layer, and a projection if there is one."""
+    values, plain = list(call.values("params")), 4 if call["has_biases"] else 2
+    each = len(values) // count
     weights: list[Weights] = []
     for first in range(0, len(values), each):
         own = values[first : first + each]
-        weights.append(Weights(own[0], own[1], *(own[2:] or (None, None))))
+        biases = own[2:plain] or (None, None)
+        weights.append(Weights(own[0], own[1], *biases, *own[plain:]))
     return weights
 
 

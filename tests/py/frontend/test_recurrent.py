@@ -29,6 +29,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "both directions": {"bidirectional": True, "num_layers": 2},
     "no bias": {"bias": False, "batch_first": True},
 }
+PROJECTED: dict[str, dict[str, Any]] = {
+    "plain": {"batch_first": True},
+    "both directions": {"bidirectional": True, "num_layers": 2, "batch_first": True},
+    "no bias": {"bias": False, "num_layers": 2, "batch_first": True},
+}
 
 
 class Recurrent(nn.Module):
@@ -78,6 +83,13 @@ def test_initial_states_are_trained(kind: str) -> None:
     assert_trains(Recurrent(layer, start=True), loss, batch(first=True))
 
 
+@pytest.mark.parametrize("options", PROJECTED)
+def test_projected_states_train_as_torch(options: str) -> None:
+    torch.manual_seed(1)
+    layer = nn.LSTM(SIZE, HIDDEN, proj_size=2, **PROJECTED[options])
+    assert_trains(Recurrent(layer), loss, batch(first=True))
+
+
 class Cell(nn.Module):
     """A cell in a loop of the user's."""
 
@@ -117,10 +129,6 @@ class Packed(Recurrent):
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "projection": (
-        lambda: Recurrent(nn.LSTM(SIZE, HIDDEN, proj_size=2, batch_first=True)),
-        "with proj_size;",
-    ),
     "packed": (lambda: Packed(nn.GRU(SIZE, HIDDEN, batch_first=True)), "a packed sequence .pad it"),
 }
 

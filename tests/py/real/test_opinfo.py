@@ -73,7 +73,6 @@ REASONS = (
     r"aten\.(max_pool2d_with_indices_backward|_batch_norm_with_update_functional)\.default.* is not supported",
     r"aten\._ctc_loss|Ctc_loss",
     r"_linear_cross_entropy_batch_chunked",
-    r"an LSTM with proj_size",
     r"complex(64|128)|ComplexDouble|ComplexFloat",
 )
 """Why modules, and ops on images, are refused."""

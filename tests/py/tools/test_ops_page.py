@@ -34,7 +34,7 @@ def test_every_op_is_of_a_family() -> None:
 
 def test_reasons_are_read_from_the_source() -> None:
     reasons = forbidden()
-    assert "an LSTM with proj_size; apply a Linear layer to its output" in reasons
+    assert any(reason.startswith("a packed sequence") for reason in reasons)
     assert any(reason.startswith("a boolean mask as an index") for reason in reasons), (
         "a constant of a module"
     )

@@ -93,8 +93,7 @@ class AcrossWriter(AcrossSums):
             if number < len(self.rounds) - 1:
                 self._hand_on(number, item)
                 if self.plan.parts > 1 and number < last:
-                    gate = "gates + 2u * tile"
-                    self.text.add(f"meet_blocks({gate}, {self.plan.parts}u);")
+                    self.text.add(f"meet_blocks(gates + 2u * tile, {self.plan.parts}u);")
         if last == len(self.rounds) - 1:
             self._row_results()
 

@@ -116,14 +116,14 @@ class AcrossWriter(AcrossSums):
         )
         if self.inside:
             text.add(f"const bool inside = vector < {plan.vectors}u;")
-        counter = "unsigned" if plan.length < 1 << 30 else "unsigned long long"
+        counter = "unsigned" if plan.height < 1 << 30 else "unsigned long long"
         text.add(
             f"const {counter} begin = static_cast<{counter}>(part) * {plan.each}u;",
-            f"const {counter} end = begin + {plan.each}u < {plan.length}u ? begin + {plan.each}u : {plan.length}u;",
+            f"const {counter} end = begin + {plan.each}u < {plan.height}u ? begin + {plan.each}u : {plan.height}u;",
         )
         self.counter = counter
-        kind = integer(max(reach(plan.rows), plan.count))
-        self.row = find(text, plan.rows, "vector", "o", kind, plan.width)
+        kind = integer(max(reach(plan.columns), plan.breadth))
+        self.row = find(text, plan.columns, "vector", "o", kind, plan.width)
         fixed = sorted(
             {v for v in closure(kernel, self._needed()) if v < len(kernel.operands) and not kernel.wide[v]}
         )
@@ -141,8 +141,8 @@ class AcrossWriter(AcrossSums):
 
     def _point(self) -> Coordinates:
         plan = self.plan
-        kind = integer(max(reach([*plan.rows, *plan.columns]), plan.length))
-        at = find(self.text, plan.columns, "element", "e", kind)
+        kind = integer(max(reach([*plan.columns, *plan.rows]), plan.height))
+        at = find(self.text, plan.rows, "element", "e", kind)
         return Coordinates((*at.axes, *self.row.axes), (*at.names, *self.row.names))
 
     def _walk(self, number: int, item: Round) -> None:
@@ -219,7 +219,7 @@ class AcrossWriter(AcrossSums):
         def element(operand: int) -> str:
             return self._element(operand, where if operand in read else "")
 
-        neighbour = "j" if self.plan.rows else ""
+        neighbour = "j" if self.plan.columns else ""
         scope = Scope(self.text, self.kernel, element, lambda dim: index_of(dim, neighbour, place))
         scope.names.update(self.known)
         for value, number in again:

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
+from typing import ClassVar
 
 from aicf_mlir.codegen.cuda.access import size_of, tensors, varying, width
+from aicf_mlir.codegen.cuda.column_schedules import NAMES as COLUMNS
+from aicf_mlir.codegen.cuda.column_schedules import WARP, ColumnSchedule
 from aicf_mlir.codegen.cuda.moments import Round, rounds_of
 from aicf_mlir.codegen.cuda.text import reduction
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.chips import chip_of
-from aicf_mlir.kernels.kernel import Axis, Kernel, collapse
+from aicf_mlir.kernels.kernel import Kernel, collapse
 from aicf_mlir.kernels.schedule_text import ScheduleText, expect, powers
 
 THREADS = 512
 """The threads of a block."""
-WARP = 32
 LINE = 128
 """Bytes of neighbouring rows that a block reads of each element."""
 IN_FLIGHT = 128
@@ -30,69 +31,35 @@ ROOM = 96
 """Registers of a thread for the sums of its rows, for what is the same along them, and for what it reads ahead."""
 ASIDE = 2 << 10
 """Bytes of shared memory beside what a block exchanges and keeps."""
-NAMES = ("width", "across", "parts", "batch", "kept")
+NAMES = (*COLUMNS, "kept")
 
 
 @dataclass(frozen=True)
-class AcrossSchedule:
-    """The distribution of rows and of their elements over blocks."""
+class AcrossSchedule(ColumnSchedule):
+    """The distribution of rows that lie across, and of their elements, over blocks.
 
-    rows: tuple[Axis, ...]
-    columns: tuple[Axis, ...]
-    width: int
-    """Neighbouring rows of a thread."""
-    across: int
-    """The threads of a block that have different rows, a power of two; the others share rows."""
-    parts: int
-    """Blocks that share a row; they meet after each walk but the last."""
-    batch: int
-    """Elements of each of its rows that a thread reads before it uses them."""
+    In memory they are `columns`, and their elements `rows`. The blocks that share a column meet after each walk but the last.
+    """
+
+    form: ClassVar = "across"
+    threads: ClassVar = THREADS
+
     kept: int
-    """Elements of each of its rows that a thread keeps in shared memory from its first walk to the last."""
-
-    @property
-    def text(self) -> str:
-        """What the kernel id says of it."""
-        return str(ScheduleText("across", {name: getattr(self, name) for name in NAMES}))
-
-    @property
-    def down(self) -> int:
-        """Threads of a block that share a row."""
-        return THREADS // self.across
-
-    @property
-    def count(self) -> int:
-        """Rows."""
-        return prod(axis.size for axis in self.rows)
-
-    @property
-    def length(self) -> int:
-        """Elements of a row."""
-        return prod(axis.size for axis in self.columns)
-
-    @property
-    def vectors(self) -> int:
-        """The number of vectors of neighbouring rows."""
-        return self.count // self.width
-
-    @property
-    def tiles(self) -> int:
-        """The number of blocks that share no row."""
-        return -(-self.vectors // self.across)
+    """Elements of each of its columns that a thread keeps in shared memory from its first walk to the last."""
 
     @property
     def tile(self) -> int:
-        """Rows of a block."""
+        """Columns of a block."""
         return self.across * self.width
 
     @property
     def each(self) -> int:
-        """Elements of a part of a row; the last part may have fewer."""
-        return -(-self.length // self.parts)
+        """Elements of a part of a column; the last part may have fewer."""
+        return -(-self.height // self.parts)
 
     @property
     def most(self) -> int:
-        """The elements of each of its rows that a thread has."""
+        """The elements of each of its columns that a thread has."""
         return -(-self.each // self.down)
 
 
@@ -117,7 +84,7 @@ def read_again(kernel: Kernel) -> list[int]:
 
 def neighbours(plan: AcrossSchedule, tensor: int) -> int:
     """How many neighbours of a tensor a thread has of each element: one where all rows have the same."""
-    return plan.width if plan.rows and plan.rows[-1].strides[tensor] else 1
+    return plan.width if plan.columns and plan.columns[-1].strides[tensor] else 1
 
 
 def vector_bytes(kernel: Kernel, plan: AcrossSchedule, tensor: int) -> int:
@@ -127,11 +94,11 @@ def vector_bytes(kernel: Kernel, plan: AcrossSchedule, tensor: int) -> int:
 
 def draft(kernel: Kernel) -> AcrossSchedule:
     """Rows and columns, with as many neighbours to a thread as it can take."""
-    rows = collapse(kernel, list(kernel.kept_dims))
-    columns = collapse(kernel, list(kernel.reduced_dims))
-    axes = [*columns, *rows]
-    wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if rows else 1
-    while wide > 1 and (rows[-1].size % wide or wide * registers(kernel) > ROOM - IN_FLIGHT // 8):
+    rows = collapse(kernel, list(kernel.reduced_dims))
+    columns = collapse(kernel, list(kernel.kept_dims))
+    axes = [*rows, *columns]
+    wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if columns else 1
+    while wide > 1 and (columns[-1].size % wide or wide * registers(kernel) > ROOM - IN_FLIGHT // 8):
         wide //= 2
     return AcrossSchedule(tuple(rows), tuple(columns), wide, 1, 1, 1, 0)
 
@@ -175,12 +142,12 @@ def exchanged(kernel: Kernel, plan: AcrossSchedule) -> int:
 def lie_across(kernel: Kernel) -> bool:
     """True if the neighbours of each element, of whatever a walk reads or writes, are in other rows."""
     plan = draft(kernel)
-    if not plan.rows or not plan.columns or not plan.count or not plan.length:
+    if not plan.columns or not plan.rows or not plan.breadth or not plan.height:
         return False
     moved = {n for item in rounds_of(kernel) for n in streams(kernel, item)}
-    moved = {n for n in moved if any(axis.strides[n] for axis in plan.rows)}
+    moved = {n for n in moved if any(axis.strides[n] for axis in plan.columns)}
     moved |= {len(kernel.operands) + n for n in range(len(kernel.results)) if kernel.is_whole(n)}
-    return bool(moved) and all(plan.rows[-1].strides[n] == 1 for n in moved)
+    return bool(moved) and all(plan.columns[-1].strides[n] == 1 for n in moved)
 
 
 def chosen(kernel: Kernel) -> AcrossSchedule:
@@ -192,9 +159,9 @@ def chosen(kernel: Kernel) -> AcrossSchedule:
     while across < min(WARP, max(plan.vectors, 1), max(LINE // (plan.width * size), 1)):
         across *= 2
     plan = replace(plan, across=across)
-    parts = min(chip_of(kernel.target).processors // max(plan.tiles, 1), -(-plan.length // plan.down))
+    parts = min(chip_of(kernel.target).processors // max(plan.tiles, 1), -(-plan.height // plan.down))
     plan = replace(plan, parts=max(parts, 1))
-    plan = replace(plan, parts=max(-(-plan.length // max(plan.each, 1)), 1))  # none is empty
+    plan = replace(plan, parts=max(-(-plan.height // max(plan.each, 1)), 1))  # none is empty
     flight = max(sum(vector_bytes(kernel, plan, n) for n in streams(kernel, item)) for item in items)
     batch = MOST_BATCH
     left = min(IN_FLIGHT, 4 * (ROOM - plan.width * registers(kernel)))
@@ -229,7 +196,7 @@ def given(kernel: Kernel, text: str) -> AcrossSchedule:
     expect(text, "across", found["across"], list(powers(WARP)))
     plan = replace(widest, width=found["width"], across=found["across"])
     most = max(1, chip_of(kernel.target).processors // max(plan.tiles, 1))
-    allowed = [n for n in range(1, most + 1) if n == max(1, -(-plan.length // max(1, -(-plan.length // n))))]
+    allowed = [n for n in range(1, most + 1) if n == max(1, -(-plan.height // max(1, -(-plan.height // n))))]
     expect(text, "parts", found["parts"], allowed)
     plan = replace(plan, parts=found["parts"])
     expect(text, "batch", found["batch"], list(powers(MOST_BATCH)))
@@ -244,8 +211,8 @@ def candidates(kernel: Kernel, first: AcrossSchedule) -> Iterator[AcrossSchedule
         if plan.tile > THREADS:
             continue
         for parts in sorted({1, 3, max(1, chip_of(kernel.target).processors // max(plan.tiles, 1))}):
-            found = replace(plan, parts=max(min(parts, plan.length), 1))
-            found = replace(found, parts=max(-(-found.length // max(found.each, 1)), 1))
+            found = replace(plan, parts=max(min(parts, plan.height), 1))
+            found = replace(found, parts=max(-(-found.height // max(found.each, 1)), 1))
             for batch in (1, 4):
                 for kept in {0, room(kernel, found)}:
                     if (made := replace(found, batch=batch, kept=kept)) != first:

@@ -33,7 +33,7 @@ def sums_of(kernel: Kernel, plan: AcrossSchedule) -> tuple[dict[int, list[Sum]],
 
     def add(name: str, type_: str, size: int, combine: str, identity: str) -> Sum:
         nonlocal used
-        start, used = used, used + -(-plan.parts * plan.count * size // ALIGNMENT) * ALIGNMENT
+        start, used = used, used + -(-plan.parts * plan.breadth * size // ALIGNMENT) * ALIGNMENT
         return Sum(name, type_, size, combine, identity, start)
 
     for number, item in enumerate(rounds_of(kernel)):
@@ -69,7 +69,7 @@ class AcrossSums:
 
     def _narrow(self) -> Scope:
         """A scope for what is the same along row j."""
-        neighbour = "j" if self.plan.rows else ""
+        neighbour = "j" if self.plan.columns else ""
         scope = Scope(self.text, self.kernel, self._element, lambda dim: index_of(dim, neighbour, self.row))
         scope.names.update(self.known)
         return scope
@@ -143,9 +143,9 @@ class AcrossSums:
             if item.moments:
                 text.add("__syncthreads();")
             return
-        at = f"static_cast<long long>(part) * {plan.count} + tile * {plan.tile}u + threadIdx.x"
+        at = f"static_cast<long long>(part) * {plan.breadth} + tile * {plan.tile}u + threadIdx.x"
         with text.block(
-            f"if (threadIdx.x < {plan.tile}u && tile * {plan.tile}u + threadIdx.x < {plan.count}u)"
+            f"if (threadIdx.x < {plan.tile}u && tile * {plan.tile}u + threadIdx.x < {plan.breadth}u)"
         ):
             for each in self.sums[number]:
                 target = f"partial<{each.type}>(workspace, {each.start}ll)[{at}]"
@@ -188,7 +188,7 @@ class AcrossSums:
         strands = THREADS // plan.tile
         text.add(
             f"const unsigned column = threadIdx.x % {plan.tile}u, strand = threadIdx.x / {plan.tile}u;",
-            f"const unsigned given = tile * {plan.tile}u + column, mine = given < {plan.count}u ? given : {plan.count - 1}u;",
+            f"const unsigned given = tile * {plan.tile}u + column, mine = given < {plan.breadth}u ? given : {plan.breadth - 1}u;",
         )
         moments = {f"{kind}{value}": (kind, value) for value in item.moments for kind in "mq"}
         for value in item.moments:
@@ -198,7 +198,7 @@ class AcrossSums:
             text.add(f"{each.type} a{each.name}_ = {each.identity};")
         with text.block(f"for (unsigned other = strand; other < {plan.parts}u; other += {strands}u)"):
             if item.moments:
-                rest = plan.length - (plan.parts - 1) * plan.each
+                rest = plan.height - (plan.parts - 1) * plan.each
                 text.add(f"const unsigned count = other < {plan.parts - 1}u ? {plan.each}u : {rest}u;")
             for each in self.sums[number]:
                 kind, value = moments.get(each.name, ("", -1))
@@ -223,7 +223,7 @@ class AcrossSums:
             first, second = self._pair(number, value)
             with text.block("if (strand == 0)"):
                 text.add(
-                    f"const {first.type} rest = a{first.name}_ / static_cast<{first.type}>({plan.length});",
+                    f"const {first.type} rest = a{first.name}_ / static_cast<{first.type}>({plan.height});",
                     f"{self._total(first)}[column] = near{value} + rest;",
                     f"const {first.type} squares = a{second.name}_ - a{first.name}_ * rest;",
                     f"{self._total(second)}[column] = larger(squares, static_cast<{first.type}>(0));",
@@ -233,12 +233,12 @@ class AcrossSums:
     def _partial(self, each: Sum, part: str) -> str:
         """What a block has handed on; not from the first-level cache."""
         start = f"partial<{each.type}>(workspace, {each.start}ll)"
-        return f"handed_on({start} + (static_cast<long long>({part}) * {self.plan.count} + mine))"
+        return f"handed_on({start} + (static_cast<long long>({part}) * {self.plan.breadth} + mine))"
 
     def _from_moments(self, value: int) -> None:
         """The sums that follow from the mean and the squares of the distances from it."""
         text, plan, kernel = self.text, self.plan, self.kernel
-        type_, count = TYPES[kernel.body.type(value)], plan.length
+        type_, count = TYPES[kernel.body.type(value)], plan.height
         of_value = {sum_: of for sum_, of in self.served.items() if of.value == value}
         for power in (0, 1, 2):  # those of x come first: what is near the mean may follow from them
             these = {sum_: of for sum_, of in of_value.items() if of.power == power}

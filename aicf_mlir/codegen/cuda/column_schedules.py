@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import prod
+from typing import ClassVar
 
 from aicf_mlir.codegen.cuda.access import size_of, varying, width
 from aicf_mlir.codegen.cuda.scalars import REDUCERS
@@ -34,6 +35,10 @@ NAMES = ("width", "across", "parts", "batch")
 class ColumnSchedule:
     """The distribution of rows and columns over blocks."""
 
+    form: ClassVar = "columns"
+    threads: ClassVar = THREADS
+    """Of a block."""
+
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     width: int
@@ -48,12 +53,15 @@ class ColumnSchedule:
     @property
     def text(self) -> str:
         """What the kernel id says of it."""
-        return str(ScheduleText("columns", {name: getattr(self, name) for name in NAMES}))
+        numbers = {each.name: getattr(self, each.name) for each in fields(self)}
+        return str(
+            ScheduleText(self.form, {n: number for n, number in numbers.items() if isinstance(number, int)})
+        )
 
     @property
     def down(self) -> int:
         """Threads of a block that share a column."""
-        return THREADS // self.across
+        return self.threads // self.across
 
     @property
     def height(self) -> int:

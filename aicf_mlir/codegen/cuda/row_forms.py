@@ -43,7 +43,7 @@ def chosen(kernel: Kernel) -> RowSchedule | AcrossSchedule:
     """The schedule by the chip."""
     if across_schedules.has_across(kernel):
         across = across_schedules.chosen(kernel)
-        if across.length >= LONG and 2 * across.count <= SIDE * chip_of(kernel.target).processors:
+        if across.height >= LONG and 2 * across.breadth <= SIDE * chip_of(kernel.target).processors:
             return across
     plan = schedule(kernel)
     if (count := parts(kernel, plan)) > 1:

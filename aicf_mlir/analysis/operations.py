@@ -96,9 +96,12 @@ CONVOLUTIONS = ("convolution", "convolution_input_grad", "convolution_weight_gra
 
 def _convolution(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int:
     """A product and a sum for each element of y, channel of a group and position; windows count as if they were whole."""
-    tensors = {name: shape for part in (ins, outs) for name, ((_, shape),) in part.items()}
+    tensors = {name: shape for part in (ins, outs) for name, given in part.items() for _, shape in given}
     y, w = tensors.get("y") or tensors["dy"], tensors.get("w") or tensors["dw"]
-    return 2 * prod(y) * prod(w) // max(w[0], 1)
+    found = 2 * prod(y) * prod(w) // max(w[0], 1)
+    if "bias" in tensors:
+        found += prod(y)
+    return found + (prod(y) * _of_formula("relu") if attrs.get("act") == "relu" else 0)
 
 
 def _nothing(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int:

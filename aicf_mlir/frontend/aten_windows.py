@@ -42,13 +42,15 @@ def convolved(call: Call, transposed: bool) -> SSAValue:
     low = low_padding(call["padding"], spatial, dilation)
     windows = Windows.of(spatial, stride, dilation, low)
     geometry = Convolved(windows.stride, windows.dilation, windows.low, int(call["groups"]))
+    bias = None if call["bias"] is None else call.value("bias")
     if 0 in shape or 0 in shape_of(x):
         result = call.emit.depending(call.emit.constant(0.0, call.dtype, shape), x, w)
+    elif transposed:
+        result = call.emit.insert(nn.ConvolutionInputGradOp(x, w, geometry, shape[2:]))
     else:
-        form = nn.ConvolutionInputGradOp if transposed else nn.ConvolutionOp
-        result = call.emit.insert(form(x, w, geometry, shape[2:]))
-    if call["bias"] is not None:
-        bias = call.emit.reshape(call.value("bias"), (shape[1], *[1] * len(spatial)))
+        result, bias = call.emit.insert(nn.ConvolutionOp(x, w, geometry, shape[2:], bias)), None
+    if bias is not None:
+        bias = call.emit.reshape(bias, (shape[1], *[1] * len(spatial)))
         result = call.emit.insert(nn.AddOp(result, bias))
     return call.emit.reshape(result, call.shape) if alone else result
 

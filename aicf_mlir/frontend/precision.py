@@ -116,7 +116,9 @@ class Precision:
             if label.is_literal
         }
         for op in module.walk():
-            if not isinstance(op, nn.MatmulOp | nn.LinearOp | nn.ConvolvingOp) or literals & {*op.operands}:
+            if not isinstance(op, nn.MatmulOp | nn.LinearOp | nn.ConvolvingOp) or literals & {
+                *op.operands[:2]
+            }:
                 continue
             if element_type(op.result) == f32:
                 op.properties["allow_tf32"] = bool_attr(True)

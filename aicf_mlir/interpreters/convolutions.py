@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from aicf_mlir.dialects.nn.window_relation import Windows
+from aicf_mlir.interpreters.activations import ACTIVATIONS
 from aicf_mlir.interpreters.call import Call, Meaning
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.windows import pairs
@@ -20,7 +21,7 @@ def _channels_first(call: Call, x: Array) -> Array:
 
 
 def _convolution(kind: str, call: Call) -> Sequence[Array]:
-    given = {name: _channels_first(call, call[name]) for name in call.inputs}
+    given = {name: _channels_first(call, call[name]) for name in ("x", "w", "dy") if call.inputs.get(name)}
     size, groups = tuple(call.attr("size", ())), call.attr("groups", 1)
     x, w, y = given.get("x"), given.get("w"), given.get("dy")
     if y is None:
@@ -56,6 +57,10 @@ def _convolution(kind: str, call: Call) -> Sequence[Array]:
     result = {"y": y, "dx": x, "dw": w}[kind]
     if call.arithmetic.pads:
         result += _of_paddings(kind, windows, x, w, y)
+    if call.has("bias"):
+        result += call["bias"].reshape(-1, *[1] * len(size))
+    if call.attr("act", "none") == "relu":
+        result = ACTIVATIONS["relu"](result)
     return [np.moveaxis(result, 1, -1) if call.flag("channels_last") else result]
 
 

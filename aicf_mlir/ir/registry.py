@@ -123,11 +123,11 @@ def checks() -> tuple[str, ...]:
 def segments(
     rows: Sequence[Operand], counts: Sequence[int] | None, items: Sequence[Item]
 ) -> dict[str, Sequence[Item]]:
-    """The items of each operand or result; without `counts`, one for each.
+    """The items of each operand or result; without `counts`, one for each, of which the last may be missing.
 
     Counts that do not fit, which the schema refuses, give all under one name that no op has.
     """
-    sizes = [1] * len(rows) if counts is None else list(counts)
+    sizes = [int(at < len(items)) for at in range(len(rows))] if counts is None else list(counts)
     if len(sizes) != len(rows) or min(sizes, default=0) < 0 or sum(sizes) != len(items):
         return {"unnamed": items}
     ends = list(accumulate(sizes))
@@ -153,7 +153,7 @@ class Use:
         attrs: Attributes,
         counts: Counts | None = None,
     ) -> Use:
-        """A use; without `counts`, every operand and result is one tensor."""
+        """A use; without `counts`, every operand and result is one tensor, or an optional one at the end is missing."""
         frozen = tuple(
             (name, type(value).__name__, tuple(value) if isinstance(value, list) else value)
             for name, value in attrs.items()

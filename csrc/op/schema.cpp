@@ -64,10 +64,22 @@ std::string list(const std::vector<OperandRow>& rows) {
   return text;
 }
 
-bool all_one(const std::vector<OperandRow>& rows) {
-  for (const OperandRow& row : rows)
-    if (row.count != Count::One) return false;
+// How many tensors may stand for the rows in their order: one for each, and one that is optional at the end
+// may be missing. False where the order does not say which is which.
+bool range_in_order(const std::vector<OperandRow>& rows, size_t* least) {
+  *least = rows.size();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].count == Count::One) continue;
+    if (rows[i].count != Count::Optional || i + 1 < rows.size()) return false;
+    *least = i;
+  }
   return true;
+}
+
+std::vector<int64_t> counts_in_order(size_t tensors, size_t rows) {
+  std::vector<int64_t> counts(tensors, 1);
+  counts.resize(rows, 0);
+  return counts;
 }
 
 Status check_counts(const OpDesc& op, const std::vector<OperandRow>& rows, const std::vector<int64_t>& counts,
@@ -121,16 +133,19 @@ const AttrRow* OpSchema::attr(const std::string& name) const {
 Status count_operands(OpDesc* op) {
   const OpSchema& schema = *op->schema;
   const std::string name = schema.name;
-  if (!all_one(schema.inputs) || !all_one(schema.outputs))
+  size_t least_inputs = 0, least_outputs = 0;
+  if (!range_in_order(schema.inputs, &least_inputs) || !range_in_order(schema.outputs, &least_outputs))
     return Status::invalid(name + " takes " + list(schema.inputs) + " and gives " + list(schema.outputs) +
                            ": say by name which tensors are which");
-  if (op->inputs.size() != schema.inputs.size() || op->outputs.size() != schema.outputs.size())
+  const auto fits = [](size_t given, size_t least, size_t most) { return given >= least && given <= most; };
+  if (!fits(op->inputs.size(), least_inputs, schema.inputs.size()) ||
+      !fits(op->outputs.size(), least_outputs, schema.outputs.size()))
     return Status::invalid(name + ": expected " + plural(schema.inputs.size(), "input") + " and " +
                            plural(schema.outputs.size(), "output") + ", got " +
                            plural(op->inputs.size(), "input") + " and " +
                            plural(op->outputs.size(), "output"));
-  op->input_counts.assign(schema.inputs.size(), 1);
-  op->output_counts.assign(schema.outputs.size(), 1);
+  op->input_counts = counts_in_order(op->inputs.size(), schema.inputs.size());
+  op->output_counts = counts_in_order(op->outputs.size(), schema.outputs.size());
   return Status::ok();
 }
 

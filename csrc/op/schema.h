@@ -97,7 +97,8 @@ struct OpSchema {
   const AttrRow* attr(const std::string& name) const;  // null where the op has none
 };
 
-// Gives every row of a schema its tensors, where the counts are not said: possible where each is one.
+// Gives every row of a schema its tensors, where the counts are not said: possible where each is one, the
+// last perhaps optional.
 Status count_operands(OpDesc* op);
 // Required attributes and counts, then the schema's own rules.
 Status check_op(const OpDesc& op);

@@ -15,13 +15,14 @@ from typing import NamedTuple
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import BoolAttr, DenseArrayBase, IntegerAttr, TensorType, i64
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def
+from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dialects.nn.broadcasting import SumOp
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.linear_algebra import expect_tf32_allowed
 from aicf_mlir.dialects.nn.window_relation import Windows
-from aicf_mlir.ir.expect import Value, expect_float, with_shape
+from aicf_mlir.ir.expect import Value, expect_float, expect_type, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInterface
 from aicf_mlir.ir.properties import bool_attr, int_attr, ints_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
@@ -100,9 +101,9 @@ class ConvolvingOp(ValueOp, DifferentiableInterface, abc.ABC):
     channels_last = prop_def(BoolAttr, default_value=bool_attr(False))
     allow_tf32 = prop_def(BoolAttr, default_value=bool_attr(False))
 
-    def __init__(self, a: Value, b: Value, convolved: Convolved, size: Sequence[int]):
+    def __init__(self, a: Value, b: Value, convolved: Convolved, size: Sequence[int], *more: Value | None):
         super().__init__(
-            operands=[a, b],
+            operands=[a, b, *more],
             properties={
                 **{name: ints_attr(getattr(convolved, name)) for name in ("stride", "dilation", "low")},
                 "size": ints_attr(size),
@@ -119,8 +120,13 @@ class ConvolvingOp(ValueOp, DifferentiableInterface, abc.ABC):
         """The type of the result."""
 
     def inferred_type(self) -> AnyTensor:
-        a, b = self.operands
-        return self.type_of(a, b, self.convolved, self.size.get_values())
+        return self.type_of(*self.factors, self.convolved, self.size.get_values())
+
+    @property
+    def factors(self) -> tuple[SSAValue, SSAValue]:
+        """The two tensors that are multiplied."""
+        a, b, *_ = self.operands
+        return a, b
 
     @property
     def convolved(self) -> Convolved:
@@ -141,12 +147,24 @@ class ConvolvingOp(ValueOp, DifferentiableInterface, abc.ABC):
 
 @irdl_op_definition
 class ConvolutionOp(ConvolvingOp):
-    """y[N, O, size]: at each window of x[N, C, spatial] the sum of its elements times w[O, C / groups, kernel]."""
+    """y[N, O, size]: at each window of x[N, C, spatial] the sum of its elements times w[O, C / groups, kernel], plus bias[O]."""
 
     name = "nn.convolution"
 
     x = operand_def(TensorType)
     w = operand_def(TensorType)
+    bias = opt_operand_def(TensorType)
+
+    def __init__(
+        self, x: Value, w: Value, convolved: Convolved, size: Sequence[int], bias: Value | None = None
+    ):
+        super().__init__(x, w, convolved, size, bias)
+
+    def inferred_type(self) -> AnyTensor:
+        found = super().inferred_type()
+        if self.bias is not None:
+            expect_type("bias", self.bias, with_shape(self.x, shape_of(self.w)[:1]))
+        return found
 
     @classmethod
     def type_of(cls, a: Value, b: Value, of: Convolved, size: Sequence[int]) -> AnyTensor:
@@ -158,7 +176,13 @@ class ConvolutionOp(ConvolvingOp):
         (g,) = cotangents
         dx = ConvolutionInputGradOp(g, self.w, self.convolved, self.spatial(self.x))
         dw = ConvolutionWeightGradOp(self.x, g, self.convolved, self.spatial(self.w))
-        return [builder.insert(dx).result, builder.insert(dw).result]
+        found = [builder.insert(dx).result, builder.insert(dw).result]
+        if self.bias is None:
+            return found
+        rank = len(shape_of(g))
+        channels = rank - 1 if self.convolved.channels_last else 1
+        others = [d for d in range(rank) if d != channels]
+        return [*found, builder.insert(SumOp(g, others, keepdim=False)).result]
 
 
 @irdl_op_definition

@@ -24,7 +24,7 @@ from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.convolutions.channels_last import ChannelsLast, permuted, to_last
-from aicf_mlir.passes.convolutions.expansion import Expansion
+from aicf_mlir.passes.convolutions.expansion import Expansion, with_bias
 from aicf_mlir.passes.convolutions.few_channels import EVEN
 from aicf_mlir.passes.lower.same import lower_as_it_stands
 from aicf_mlir.passes.target import TargetPass
@@ -68,6 +68,9 @@ class ConvolutionsPass(TargetPass):
         for inner in list(op.walk()):
             if isinstance(inner, ConvolvingOp) and element_name(element_type(inner.result)) in NARROW:
                 self.widen(inner)
+        for inner in list(op.walk()):
+            if isinstance(inner, nn.ConvolutionOp) and (self.is_cpu or inner.convolved.groups > 1):
+                add_apart(inner)
         for inside in list(by_block(op)):
             moving = {inner for inner in inside if self.moves(inner, is_one_layer(inside))}
             if moving and (block := inside[0].parent) is not None:
@@ -82,15 +85,15 @@ class ConvolutionsPass(TargetPass):
 
     def widen(self, op: ConvolvingOp) -> None:
         """Compute `op` in f32 if no fast kernel has its own type, but one has f32, or the other way rounds terms."""
-        types = [TensorType(f32, shape_of(value)) for value in op.operands]
+        types = [TensorType(f32, shape_of(value)) for value in op.factors]
         a, b = Block(arg_types=types).args
         rounds_terms = self.is_cpu and isinstance(op, nn.ConvolutionInputGradOp)
         wide = rounds_terms or self.runs(type(op)(a, b, op.convolved, op.size.get_values()))
         if not wide or self.runs(op):
             return
         emitter = Emitter(InsertPoint.before(op), op.location)
-        a, b = (emitter.emit(nn.CastOp(value, f32)) for value in op.operands)
-        made = emitter.emit(type(op)(a, b, op.convolved, op.size.get_values()))
+        a, b, *bias = (emitter.emit(nn.CastOp(value, f32)) for value in op.operands)
+        made = emitter.emit(type(op)(a, b, op.convolved, op.size.get_values(), *bias))
         Rewriter.replace_op(op, [], [emitter.emit(nn.CastOp(made, element_type(op.result)))])
 
     def moves(self, op: ConvolvingOp, is_alone: bool) -> bool:
@@ -197,7 +200,16 @@ def form_with_channels_last(op: ConvolvingOp) -> ConvolvingOp:
     """The same convolution on operands of its own that lie so; the op itself if its operands do."""
     if is_true(op.channels_last):
         return op
-    shapes = [permuted(shape_of(value), to_last(len(shape_of(value)))) for value in op.operands]
-    types = [with_shape(value, shape) for value, shape in zip(op.operands, shapes, strict=True)]
+    shapes = [permuted(shape_of(value), to_last(len(shape_of(value)))) for value in op.factors]
+    types = [with_shape(value, shape) for value, shape in zip(op.factors, shapes, strict=True)]
     a, b = Block(arg_types=types).args
     return type(op)(a, b, op.convolved._replace(channels_last=True), op.size.get_values())
+
+
+def add_apart(op: nn.ConvolutionOp) -> None:
+    """Write a convolution with a bias as one without, and a sum: no kernel would be as fast with it."""
+    if op.bias is None:
+        return
+    emitter = Emitter(InsertPoint.before(op), op.location)
+    sums = emitter.emit(nn.ConvolutionOp(*op.factors, op.convolved, op.size.get_values()))
+    Rewriter.replace_op(op, [], [with_bias(emitter.emit, sums, op.bias, op.convolved.channels_last)])

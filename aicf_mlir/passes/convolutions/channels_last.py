@@ -129,12 +129,13 @@ class ChannelsLast:
         Rewriter.replace_op(op, [], values)
 
     def _convolve(self, op: ConvolvingOp) -> None:
-        a, b = map(self._other, op.operands)
+        a, b = map(self._other, op.factors)
+        bias = op.operands[2:]
         last = op.convolved._replace(channels_last=True)
         if FewChannels.wanted(op, a, b) and element_name(element_type(a)) in NARROW:
-            made = self._few.convolve(self._emitter, op, a, b, last)
+            made = self._few.convolve(self._emitter, op, a, b, last, *bias)
         else:
-            made = self._insert(type(op)(a, b, last, op.size.get_values()))
+            made = self._insert(type(op)(a, b, last, op.size.get_values(), *bias))
         self._replace(op, [made])
 
     def _transpose(self, op: nn.TransposeOp) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from xdsl.ir import Block, SSAValue
 from xdsl.rewriter import InsertPoint
@@ -46,7 +46,7 @@ class _Expanded:
         self._convolved: Convolved = op.convolved
 
     def result(self) -> SSAValue:
-        a, b = map(self._channels_first, self._op.operands)
+        a, b = map(self._channels_first, self._op.factors)
         match self._op:
             case nn.ConvolutionOp():
                 made = self._forward(a, b)
@@ -55,6 +55,8 @@ class _Expanded:
             case _:
                 made = self._weight_grad(a, b)
         rank = len(shape_of(made))
+        if isinstance(self._op, nn.ConvolutionOp) and self._op.bias is not None:
+            made = with_bias(self._insert, made, self._op.bias)
         last = self._convolved.channels_last
         return self._insert(nn.TransposeOp(made, (0, *range(2, rank), 1))) if last else made
 
@@ -162,3 +164,11 @@ class _Expanded:
         groups = self._convolved.groups
         shape = (rows, columns) if groups == 1 else (groups, rows // groups, columns)
         return reshaped(self._insert, x, shape)
+
+
+def with_bias(
+    insert: Callable[[ValueOp], SSAValue], y: SSAValue, bias: SSAValue, channels_last: bool = False
+) -> SSAValue:
+    """The bias added to images, by an op of its own."""
+    spatial = 0 if channels_last else len(shape_of(y)) - 2
+    return insert(nn.AddOp(y, reshaped(insert, bias, (*shape_of(bias), *[1] * spatial))))

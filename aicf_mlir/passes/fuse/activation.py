@@ -40,6 +40,35 @@ def open_product(value: SSAValue) -> KernelOp | None:
             return None
 
 
+class FuseRelu(RewritePattern):
+    """relu(convolution(x, w)) -> convolution(x, w) {act = relu}, where nothing else reads the sums.
+
+    Not of groups, for which libraries have no fast kernel with an epilogue.
+    """
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, kernel.ReluOp):
+            return
+        chain = view_chain(op.operands[0])
+        sums = chain[-1].owner
+        if (
+            not isinstance(sums, kernel.ConvolutionOp)
+            or not used_once(chain)
+            or sums.attrs.get("groups", 1) != 1
+        ):
+            return
+        fused = kernel.ConvolutionOp.launch(
+            sums.ins, {"y": sums.results[0].type}, **{**sums.attrs, "act": op.op_name}
+        )
+        fused.location = fused_location(sums, op)
+        fused.results[0].name_hint = op.results[0].name_hint
+        rewriter.insert(fused, InsertPoint.before(sums))
+        views, result = viewed_as(fused.results[0], op.results[0].type)
+        rewriter.replace(op, views, [result])
+        erase_dead_views(chain, rewriter)
+        rewriter.erase(sums)
+
+
 class FuseActivation(RewritePattern):
     """act(gemm(a, b)) -> gemm_epilogue(a, b) {act}; the same with a bias."""
 

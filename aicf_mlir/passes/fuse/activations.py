@@ -8,7 +8,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.pattern_rewriter import PatternRewriteWalker, RewritePattern
 
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.passes.fuse.activation import FuseActivation
+from aicf_mlir.passes.fuse.activation import FuseActivation, FuseRelu
 from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
 from aicf_mlir.passes.fuse.bias import FuseBias
 from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
@@ -19,9 +19,10 @@ from aicf_mlir.passes.fuse.views import FoldReshape
 
 @dataclass(frozen=True)
 class FuseActivationsPass(FusionRule):
-    """Write bias, activation and their gradients as epilogues of prebuilt products, kernel.gemm_epilogue.
+    """Write bias, activation and their gradients as epilogues of prebuilt products, kernel.gemm_epilogue; on a GPU relu as one
+    of a convolution.
 
-    Not in a small step, whose products are all generated, so that they can be one launch with others.
+    No product in a small step: there all of them are generated, so that they can be one launch with others.
 
     Options:
       early: without remarks, for loops may take what is left
@@ -37,6 +38,8 @@ class FuseActivationsPass(FusionRule):
         def apply(pattern: RewritePattern) -> None:
             PatternRewriteWalker(pattern, apply_recursively=False).rewrite_region(function.body)
 
+        if not self.is_cpu:
+            apply(FuseRelu())
         if is_small(function):
             return
         library = Library(self.target)

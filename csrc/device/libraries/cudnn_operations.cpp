@@ -5,6 +5,7 @@ namespace aicf::cudnn {
 namespace {
 
 constexpr int64_t kAlignment = 16;
+constexpr int kCrossCorrelation = 1;
 
 }  // namespace
 
@@ -34,7 +35,7 @@ Operations::Value Operations::between(DataType type, const Shape& shape, const S
 }
 
 void Operations::add(Kind kind, const std::vector<std::pair<int, Value>>& tensors, int of,
-                     Descriptor* parameters) {
+                     Descriptor* parameters, const std::vector<std::pair<int, float>>& numbers) {
   Descriptor operation(kind);
   for (const auto& [attribute, value] : tensors) keep(operation.set(attribute, values_[value]));
   if (parameters) {
@@ -42,6 +43,7 @@ void Operations::add(Kind kind, const std::vector<std::pair<int, Value>>& tensor
     keep(operation.set(of, *parameters));
     parameters_.push_back(std::move(*parameters));
   }
+  for (const auto& [attribute, value] : numbers) keep(operation.set(attribute, kFloatType, &value));
   keep(operation.finalize("operation"));
   operations_.push_back(std::move(operation));
 }
@@ -51,6 +53,23 @@ void Operations::multiply(Value a, Value b, Value c) {
   const int compute = kF32;
   keep(product.set(kProductCompute, kDataTypeType, &compute));
   add(kProductOperation, {{kProductA, a}, {kProductB, b}, {kProductC, c}}, kProductOf, &product);
+}
+
+void Operations::convolve(Kind kind, const Windows& windows, Value x, Value w, Value y) {
+  Descriptor convolution(kConvolution);
+  const int compute = kF32, mode = kCrossCorrelation;
+  keep(convolution.set(kComputeType, kDataTypeType, &compute));
+  keep(convolution.set(kConvolutionMode, kConvolutionModeType, &mode));
+  keep(convolution.set(kSpatialDims, static_cast<int64_t>(windows.stride.size())));
+  keep(convolution.set(kStrides, windows.stride));
+  keep(convolution.set(kDilations, windows.dilation));
+  keep(convolution.set(kPaddingsBefore, windows.before));
+  keep(convolution.set(kPaddingsAfter, windows.after));
+  const int first = kind == kConvolutionForward         ? kForwardAttributes
+                    : kind == kConvolutionInputGradient ? kInputGradientAttributes
+                                                        : kWeightGradientAttributes;
+  add(kind, {{first + kWeights, w}, {first + kInput, x}, {first + kOutput, y}}, first + kConvolutionOf,
+      &convolution, {{first + kAlpha, 1.0f}, {first + kBeta, 0.0f}});
 }
 
 void Operations::map(PointwiseMode mode, Value x, Value y, const Value* b, const Value* t, int64_t axis) {

@@ -1,5 +1,5 @@
-// An operation graph of cuDNN made of products, pointwise functions and reductions of tensors of rank 4,
-// whose values between two operations have no memory.
+// An operation graph of cuDNN made of products, convolutions, pointwise functions and reductions, whose
+// values between two operations have no memory.
 #pragma once
 #include <vector>
 
@@ -8,15 +8,22 @@
 namespace aicf::cudnn {
 
 enum PointwiseMode {
+  kAdd = 0,
   kMultiply = 1,
   kDivide = 6,
   kSubtract = 9,
   kExp = 13,
+  kRelu = 100,
   kGreaterOrEqual = 303,
   kIndex = 501,
   kSelect = 601,
 };
 enum Reducer { kSum = 0, kMaximum = 3 };
+
+// Of a convolution, in each spatial dimension; `before` and `after` are paddings.
+struct Windows {
+  std::vector<int64_t> stride, dilation, before, after;
+};
 
 // Operations are added in the order of their data. An error is kept, and returned by finish().
 class Operations {
@@ -35,6 +42,8 @@ class Operations {
 
   // c = a b, the last two dimensions as matrices; a dimension in front repeats by a whole factor.
   void multiply(Value a, Value b, Value c);
+  // y is x convolved with w; of the two others, `kind` says which one is computed.
+  void convolve(Kind kind, const Windows& windows, Value x, Value w, Value y);
   // y = mode(x, b), or kSelect: t ? x : b, or kIndex: the index along `axis`.
   void map(PointwiseMode mode, Value x, Value y, const Value* b = nullptr, const Value* t = nullptr,
            int64_t axis = -1);
@@ -49,8 +58,9 @@ class Operations {
 
  private:
   void keep(const Status& status);
-  // Sets tensors of an operation, finalizes it and what it is made of.
-  void add(Kind kind, const std::vector<std::pair<int, Value>>& tensors, int of, Descriptor* parameters);
+  // Sets tensors and numbers of an operation, finalizes it and what it is made of.
+  void add(Kind kind, const std::vector<std::pair<int, Value>>& tensors, int of, Descriptor* parameters,
+           const std::vector<std::pair<int, float>>& numbers = {});
 
   int64_t next_id_;
   Status status_ = Status::ok();

@@ -17,6 +17,8 @@ Status supports_cudnn(const OpDesc& op) {
   }
   for (int d = 0; d < kMostSpatial; ++d)
     if (c.high(d) <= -c.stride[d]) return decline("needs windows up to the end of x");
+  // A depthwise one of 32 x 32 x 32 x 64 took 120 microseconds with both in the place of 7, on an H200.
+  if (c.groups > 1 && has_epilogue(op)) return decline("needs one group beside a bias or act");
   AICF_TRY(needs_dense(op));
   return needs_alignment(op, kAlignment);
 }

@@ -45,18 +45,17 @@ cudnn::Tensor tensor_of(const Convolution& c, int64_t id, int64_t first, int64_t
 
 ConvolutionGraph graph_of(const Convolution& c) {
   ConvolutionGraph graph{c.direction,
-                         tensor_of(c, 1, c.images, c.channels, c.in),
-                         tensor_of(c, 2, c.outputs, c.group_channels(), c.kernel),
-                         tensor_of(c, 3, c.images, c.outputs, c.out),
-                         spatial(c, c.stride),
-                         spatial(c, c.dilation),
-                         spatial(c, c.low),
-                         {}};
+                         tensor_of(c, ConvolutionGraph::kX, c.images, c.channels, c.in),
+                         tensor_of(c, ConvolutionGraph::kW, c.outputs, c.group_channels(), c.kernel),
+                         tensor_of(c, ConvolutionGraph::kY, c.images, c.outputs, c.out),
+                         {spatial(c, c.stride), spatial(c, c.dilation), spatial(c, c.low), {}},
+                         c.bias != nullptr,
+                         c.act == Act::Relu};
   for (int d = c.rank == kMostSpatial ? 0 : 1; d < kMostSpatial; ++d) {
     // More engines take equal paddings; what is behind the last window does not matter.
     const int64_t beyond = c.low[d] - c.high(d);
     const bool even = beyond >= 0 && beyond < c.stride[d];
-    graph.after.push_back(even ? c.low[d] : std::max<int64_t>(c.high(d), 0));
+    graph.windows.after.push_back(even ? c.low[d] : std::max<int64_t>(c.high(d), 0));
   }
   return graph;
 }
@@ -69,7 +68,7 @@ Status describe(const Convolution& c, size_t workspace, int device, cudnn::Descr
   constexpr int64_t kFull = 16;
   const bool full = c.channels >= kFull * c.groups && c.outputs >= kFull * c.groups;
   out->rules = {c.dtype != DType::F32 || c.allow_tf32, full || c.groups == 1, workspace};
-  return graph_of(c).describe(out->handle, &out->graph, &out->parts);
+  return graph_of(c).describe(out);
 }
 
 // All that an engine depends on.
@@ -77,22 +76,41 @@ std::string key_of(const Convolution& c, size_t workspace, int device) {
   std::ostringstream key;
   key << "convolution " << device << ' ' << workspace << ' ' << static_cast<int>(c.direction) << ' '
       << static_cast<int>(c.dtype) << c.channels_last << c.allow_tf32 << ' ' << c.rank << ' ' << c.images
-      << ' ' << c.channels << ' ' << c.outputs << ' ' << c.groups;
+      << ' ' << c.channels << ' ' << c.outputs << ' ' << c.groups << ' ' << (c.bias != nullptr)
+      << static_cast<int>(c.act);
   for (const int64_t* numbers : {c.in, c.kernel, c.out, c.stride, c.dilation, c.low})
     for (int d = 0; d < kMostSpatial; ++d) key << ' ' << numbers[d];
   return key.str();
 }
 
+Convolution without_epilogue(Convolution c) {
+  c.bias = nullptr;
+  c.act = Act::None;
+  return c;
+}
+
+// The engine computes `c`, or all but its epilogue.
 class CudnnLaunch : public LaunchState {
  public:
-  CudnnLaunch(const char* id, const Convolution& c, cudnn::Object handle, cudnn::Engine engine, bool asked)
-      : LaunchState(id, engine->name, asked), c_(c), handle_(handle), engine_(std::move(engine)) {}
+  CudnnLaunch(const char* id, const Convolution& c, bool whole, cudnn::Object handle, cudnn::Engine engine,
+              bool asked)
+      : LaunchState(id, engine->name, asked),
+        c_(c),
+        whole_(whole),
+        ids_(graph_of(whole ? c : without_epilogue(c)).ids()),
+        handle_(handle),
+        engine_(std::move(engine)) {}
   Status launch(const LaunchContext& ctx) const override {
-    return cudnn::execute(handle_, *engine_, {1, 2, 3}, {c_.x, c_.w, c_.y}, ctx.workspace, ctx.stream);
+    std::vector<void*> pointers{c_.x, c_.w, c_.y, const_cast<void*>(c_.bias)};
+    pointers.resize(ids_.size());
+    AICF_TRY(cudnn::execute(handle_, *engine_, ids_, pointers, ctx.workspace, ctx.stream));
+    return whole_ ? Status::ok() : convolution_epilogue_cuda(c_, ctx);
   }
 
  private:
   const Convolution c_;
+  const bool whole_;
+  const std::vector<int64_t> ids_;
   const cudnn::Object handle_;
   const cudnn::Engine engine_;
 };
@@ -123,11 +141,17 @@ Status prepare_cudnn(const KernelVariant& self, const OpDesc& op, const std::str
   cudnn::Object handle = nullptr;
   AICF_TRY(cudnn::handle_of(memory.device, &handle));
   const size_t workspace = cudnn_workspace(op);
-  const Status found = cudnn::engine_of(
-      key_of(c, workspace, memory.device), asked,
-      [&](cudnn::Described* described) { return describe(c, workspace, memory.device, described); }, &engine);
+  const auto find = [&](const Convolution& graph) {
+    return cudnn::engine_of(
+        key_of(graph, workspace, memory.device), asked,
+        [&](cudnn::Described* described) { return describe(graph, workspace, memory.device, described); },
+        &engine);
+  };
+  Status found = find(c);
+  const bool whole = found.is_ok() || !c.has_epilogue();
+  if (!whole) found = find(without_epilogue(c));
   if (found.is_ok())
-    *out = std::make_shared<CudnnLaunch>(self.name, c, handle, std::move(engine), !asked.empty());
+    *out = std::make_shared<CudnnLaunch>(self.name, c, whole, handle, std::move(engine), !asked.empty());
   else if (asked.empty())
     *out = std::make_shared<PlainLaunch>(self.name, c, false);
   else
@@ -139,9 +163,12 @@ Status choices_of_cudnn(const OpDesc& op, std::vector<std::string>* out) {
   if (!cudnn::available()) return Status::unsupported(cudnn::kMissing);
   int device = 0;
   AICF_CUDA_TRY(cudaGetDevice(&device));
-  cudnn::Described described;
-  if (describe(convolution_of(op), cudnn_workspace(op), device, &described).is_ok())
-    AICF_TRY(cudnn::list(described.handle, described.graph, described.rules, kMostChoices, out));
+  const Convolution c = convolution_of(op);
+  for (const Convolution& graph : {c, without_epilogue(c)}) {
+    cudnn::Described described;
+    if (out->empty() && describe(graph, cudnn_workspace(op), device, &described).is_ok())
+      AICF_TRY(cudnn::list(described.handle, described.graph, described.rules, kMostChoices, out));
+  }
   if (out->empty()) out->push_back(kPlain);
   return Status::ok();
 }

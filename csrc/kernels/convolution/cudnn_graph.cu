@@ -6,50 +6,33 @@ using namespace cudnn;
 
 namespace {
 
-constexpr int kCrossCorrelation = 1;
-
-struct Direction {
-  Kind kind;
-  int attributes;
-};
-constexpr Direction kDirections[] = {{kConvolutionForward, kForwardAttributes},
-                                     {kConvolutionInputGradient, kInputGradientAttributes},
-                                     {kConvolutionWeightGradient, kWeightGradientAttributes}};
+constexpr Kind kKinds[] = {kConvolutionForward, kConvolutionInputGradient, kConvolutionWeightGradient};
+constexpr int64_t kFirstVirtual = 100;
 
 }  // namespace
 
-Status ConvolutionGraph::describe(Object handle, Descriptor* graph, std::vector<Descriptor>* parts) const {
-  Descriptor inputs, weights, outputs, convolution(kConvolution);
-  AICF_TRY(cudnn::describe(x, &inputs));
-  AICF_TRY(cudnn::describe(w, &weights));
-  AICF_TRY(cudnn::describe(y, &outputs));
-  const int compute = kF32, mode = kCrossCorrelation;
-  AICF_TRY(convolution.set(kComputeType, kDataTypeType, &compute));
-  AICF_TRY(convolution.set(kConvolutionMode, kConvolutionModeType, &mode));
-  AICF_TRY(convolution.set(kSpatialDims, static_cast<int64_t>(stride.size())));
-  AICF_TRY(convolution.set(kStrides, stride));
-  AICF_TRY(convolution.set(kDilations, dilation));
-  AICF_TRY(convolution.set(kPaddingsBefore, before));
-  AICF_TRY(convolution.set(kPaddingsAfter, after));
-  AICF_TRY(convolution.finalize("convolution"));
+Status ConvolutionGraph::describe(Described* out) const {
+  using Value = Operations::Value;
+  Operations operations(kFirstVirtual);
+  const Value inputs = operations.stored(x), weights = operations.stored(w), result = operations.stored(y);
+  const auto before = [&](bool more) { return more ? operations.between(kF32, y.shape, y.strides) : result; };
+  Value value = before(bias || relu);
+  operations.convolve(kKinds[static_cast<int>(direction)], windows, inputs, weights, value);
+  if (bias) {
+    std::vector<int64_t> shape(y.shape.size(), 1), strides(y.shape.size(), 1);
+    shape[1] = strides[0] = y.shape[1];
+    const Value added = operations.stored({kBias, y.type, shape, strides, y.alignment}), sum = before(relu);
+    operations.map(kAdd, value, added, sum);
+    value = sum;
+  }
+  if (relu) operations.map(kRelu, value, result);
+  return operations.finish(out);
+}
 
-  const auto [kind, first] = kDirections[static_cast<int>(direction)];
-  Descriptor operation(kind);
-  const float one = 1, zero = 0;
-  AICF_TRY(operation.set(first + kAlpha, kFloatType, &one));
-  AICF_TRY(operation.set(first + kBeta, kFloatType, &zero));
-  AICF_TRY(operation.set(first + kConvolutionOf, convolution));
-  AICF_TRY(operation.set(first + kWeights, weights));
-  AICF_TRY(operation.set(first + kInput, inputs));
-  AICF_TRY(operation.set(first + kOutput, outputs));
-  AICF_TRY(operation.finalize("operation"));
-
-  *graph = Descriptor(kOperationGraph);
-  AICF_TRY(graph->set(kGraphHandle, kHandleType, &handle));
-  AICF_TRY(graph->set(kGraphOperations, operation));
-  for (Descriptor* part : {&inputs, &weights, &outputs, &convolution, &operation})
-    parts->push_back(std::move(*part));
-  return graph->finalize("operation graph");
+std::vector<int64_t> ConvolutionGraph::ids() const {
+  std::vector<int64_t> found{kX, kW, kY};
+  if (bias) found.push_back(kBias);
+  return found;
 }
 
 }  // namespace aicf

@@ -7,6 +7,8 @@ namespace aicf {
 // Plain loops, for what no library takes and as the definition of the others.
 Status convolution_cpu(const Convolution& c, const LaunchContext& ctx);
 Status convolution_cuda(const Convolution& c, const LaunchContext& ctx);
+// What is left to do where y has the sums.
+Status convolution_epilogue_cuda(const Convolution& c, const LaunchContext& ctx);
 
 // f32 on the CPU, channels last: as products of windows and weights, the gradient of w as one of dy and
 // windows; and where each group has one channel and one output, a vector of channels at a time.

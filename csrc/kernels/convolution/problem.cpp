@@ -1,6 +1,6 @@
 #include "kernels/convolution/problem.h"
 
-#include "kernels/gemm/problem.h"  // kAllowTF32
+#include "kernels/gemm/problem.h"  // kAct, kAllowTF32
 
 namespace aicf {
 namespace {
@@ -21,6 +21,11 @@ void read_numbers(const std::vector<int64_t>& numbers, int64_t absent, int64_t* 
 }
 
 }  // namespace
+
+bool has_epilogue(const OpDesc& op) {
+  return std::string(op.schema->name) == "convolution" &&
+         (op.has_in("bias") || op.attrs.get(kAct) != Act::None);
+}
 
 Convolution convolution_of(const OpDesc& op) {
   const std::string name = op.schema->name;
@@ -52,6 +57,10 @@ Convolution convolution_of(const OpDesc& op) {
   c.x = x.data;
   c.w = w.data;
   c.y = y.data;
+  if (c.direction == Convolves::Forward) {
+    c.bias = op.has_in("bias") ? op.in("bias").data : nullptr;
+    c.act = op.attrs.get(kAct);
+  }
   return c;
 }
 

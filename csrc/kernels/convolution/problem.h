@@ -19,7 +19,7 @@ constexpr int kMostSpatial = 3;
 
 // x [images, channels, in], w [outputs, channels / groups, kernel], y [images, outputs, out]. In each spatial
 // dimension window o has element o * stride + k * dilation - low at position k. Fewer than three spatial
-// dimensions have others of size 1 in front.
+// dimensions have others of size 1 in front. Forward, y = act(sums + bias[outputs]).
 struct Convolution {
   Convolves direction;
   DType dtype;
@@ -29,6 +29,8 @@ struct Convolution {
   int64_t in[kMostSpatial], kernel[kMostSpatial], out[kMostSpatial];
   int64_t stride[kMostSpatial], dilation[kMostSpatial], low[kMostSpatial];
   void *x, *w, *y;
+  const void* bias;  // null without
+  Act act;
 
   AICF_HD int64_t group_channels() const { return channels / groups; }
   AICF_HD int64_t group_outputs() const { return outputs / groups; }
@@ -36,6 +38,7 @@ struct Convolution {
     return direction == Convolves::Forward ? y : direction == Convolves::InputGradient ? x : w;
   }
   int64_t result_count() const;
+  bool has_epilogue() const { return bias || act != Act::None; }  // in a launch
   // Elements after the last one that the last window reaches, below 0 where there are some.
   int64_t high(int d) const {
     return (out[d] - 1) * stride[d] + (kernel[d] - 1) * dilation[d] + 1 - in[d] - low[d];
@@ -44,6 +47,8 @@ struct Convolution {
 
 // What the schema accepts.
 Convolution convolution_of(const OpDesc& op);
+// True if `op` has a bias or an activation; also where operands have no memory.
+bool has_epilogue(const OpDesc& op);
 
 struct Place {
   int64_t at[kMostSpatial];
@@ -98,9 +103,9 @@ AICF_HD bool window_of(const Convolution& c, const Place& element, const Place& 
   return true;
 }
 
-// Element `index` of the result, in C. `Load` widens an element of an operand.
+// Element `index` of the sums, in C. `Load` widens an element of an operand.
 template <class C, class T, class Load>
-AICF_HD C element_of_result(const Convolution& c, int64_t index, Load load) {
+AICF_HD C sum_of_products(const Convolution& c, int64_t index, Load load) {
   const T *x = static_cast<const T*>(c.x), *w = static_cast<const T*>(c.w), *y = static_cast<const T*>(c.y);
   const bool last = c.channels_last, is_forward = c.direction == Convolves::Forward;
   const bool of_weights = c.direction == Convolves::WeightGradient;
@@ -144,6 +149,20 @@ AICF_HD C element_of_result(const Convolution& c, int64_t index, Load load) {
     }
   }
   return sum;
+}
+
+// The result that has this sum.
+template <class C, class T, class Load>
+AICF_HD C with_epilogue(const Convolution& c, int64_t index, C sum, Load load) {
+  const int64_t channel = (c.channels_last ? index : index / count_of(c.out)) % c.outputs;
+  if (c.bias) sum += load(static_cast<const T*>(c.bias)[channel]);
+  return c.act == Act::Relu ? ops::relu{}(sum) : sum;
+}
+
+template <class C, class T, class Load>
+AICF_HD C element_of_result(const Convolution& c, int64_t index, Load load) {
+  const C sum = sum_of_products<C, T>(c, index, load);
+  return c.has_epilogue() ? with_epilogue<C, T>(c, index, sum, load) : sum;
 }
 
 }  // namespace aicf

@@ -1,7 +1,7 @@
 // convolution and its gradients: what they accept, and the kernels that run them.
 #include "kernels/common/rows.h"
 #include "kernels/convolution/launch.h"
-#include "kernels/gemm/problem.h"  // kAllowTF32
+#include "kernels/gemm/problem.h"  // kAct, kAllowTF32
 #include "op/registry.h"
 
 namespace aicf {
@@ -66,6 +66,11 @@ Status check_forward(const OpDesc& op) {
   const int64_t groups = op.attrs.get(kGroups);
   if (w.channels * groups != x.channels || w.first % groups != 0)
     return refuse(op, "w: expected ", x.channels, " channels in ", groups, " groups, got ", op.in("w").str());
+  if (op.has_in("bias"))
+    AICF_TRY(expect_tensor(op, "bias", op.in("bias"), expected_tensor(op.in("x").dtype, {w.first})));
+  const Act act = op.attrs.get(kAct);
+  if (act != Act::None && act != Act::Relu)
+    return refuse(op, "act: expected none or relu, got ", names_of(act)[static_cast<size_t>(act)]);
   const Shapes y{op.attrs.get(kSize), x.first, w.first};
   return expect_tensor(op, "y", op.out("y"), tensor_of(op.in("x").dtype, y, last));
 }
@@ -103,6 +108,7 @@ Status supports_cudnn_of(const OpDesc& op) {
 // What reads vectors of channels: of images with channels last, in f32.
 Status supports_vectors(const OpDesc& op) {
   AICF_TRY(needs_dtype(op, DType::F32));
+  if (has_epilogue(op)) return decline("needs no bias and no act");
   return op.attrs.get(kChannelsLast) ? Status::ok() : decline("needs channels_last");
 }
 
@@ -155,19 +161,21 @@ static const Family family([](KernelRegistry& registry) {
   const std::vector<AttrRow> attrs{required(kStride),   required(kDilation), required(kLow),
                                    required(kSize),     optional(kGroups),   optional(kChannelsLast),
                                    optional(kAllowTF32)};
+  std::vector<AttrRow> of_forward = attrs;
+  of_forward.push_back(optional(kAct));
   const char* numerics = "in f32 (f64 for f64; plain loops on the CPU always f64), rounded once";
-  registry.add(
-      OpSchema{53,
-               "Convolution",
-               "convolution",
-               "y[n, o] at each window of x[n]: the sum of its elements times w[o]; element i, window o and "
-               "position k belong together where i = o * stride + k * dilation - low",
-               {{"x"}, {"w"}},
-               {{"y"}},
-               attrs,
-               {},
-               numerics,
-               check_forward});
+  registry.add(OpSchema{
+      53,
+      "Convolution",
+      "convolution",
+      "y[n, o] at each window of x[n]: act of the sum of its elements times w[o] [+ bias[o]]; element "
+      "i, window o and position k belong together where i = o * stride + k * dilation - low",
+      {{"x"}, {"w"}, maybe("bias")},
+      {{"y"}},
+      of_forward,
+      {},
+      numerics,
+      check_forward});
   registry.add(OpSchema{54,
                         "ConvolutionInputGrad",
                         "convolution_input_grad",

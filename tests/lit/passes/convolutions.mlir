@@ -137,3 +137,29 @@ func.func @few(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x9x4x4xbf16>) -> tensor<9x
   %dw = nn.convolution_weight_grad %x, %dy {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 1, 1>} : (tensor<2x3x4x4xbf16>, tensor<2x9x4x4xbf16>) -> tensor<9x3x1x1xbf16>
   func.return %dw : tensor<9x3x1x1xbf16>
 }
+
+// -----
+
+// The library's kernels take a bias, but for groups. Elsewhere it is an addition.
+// CHECK-LABEL: func.func @biases
+// CHECK:         nn.matmul
+// CHECK:         nn.add
+// CHECK:         nn.matmul
+// CHECK:         nn.add
+// CPU-LABEL:   func.func @biases
+// CPU:           nn.convolution %{{[a-z_0-9]*}}, %{{[a-z_0-9]*}} {
+// CPU:           nn.add
+// CPU:           nn.convolution %{{[a-z_0-9]*}}, %{{[a-z_0-9]*}} {
+// CPU:           nn.add
+// CUDNN-LABEL: func.func @biases
+// CUDNN:         nn.convolution %{{[a-z_0-9]*}}, %{{[a-z_0-9]*}}, %b
+// CUDNN:         nn.convolution %{{[a-z_0-9]*}}, %{{[a-z_0-9]*}} {
+// CUDNN:         nn.add
+// NESTS-LABEL: func.func @biases
+// NESTS:         nn.window_sum
+// NESTS:         nn.add
+func.func @biases(%x: tensor<2x32x5x5xf32>, %w: tensor<32x32x3x3xf32>, %d: tensor<32x16x3x3xf32>, %b: tensor<32xf32>) -> tensor<2x32x5x5xf32> {
+  %y = nn.convolution %x, %w, %b {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>, allow_tf32 = true} : (tensor<2x32x5x5xf32>, tensor<32x32x3x3xf32>, tensor<32xf32>) -> tensor<2x32x5x5xf32>
+  %z = nn.convolution %y, %d, %b {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>, groups = 2, allow_tf32 = true} : (tensor<2x32x5x5xf32>, tensor<32x16x3x3xf32>, tensor<32xf32>) -> tensor<2x32x5x5xf32>
+  func.return %z : tensor<2x32x5x5xf32>
+}

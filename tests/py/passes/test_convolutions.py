@@ -280,6 +280,26 @@ def test_few_channels_next_to_other_layers(most: int, left: int, monkeypatch: py
     assert len(found) == left and all(is_true(op.channels_last) for op in found)
 
 
+@pytest.mark.parametrize(
+    ("case", "in_cells"),
+    [
+        (((3, 8, 10, 10), 16, (4, 4), (2, 2), (0, 0)), True),
+        (((3, 16, 6, 9), 8, (2, 3), (2, 3), (0, 0)), True),
+        (((2, 8, 12), 8, (6,), (3,), (0,)), True),
+        (((3, 8, 10, 10), 16, (3, 4), (2, 2), (0, 0)), False),
+        (((3, 8, 10, 10), 16, (4, 4), (2, 2), (1, 1)), False),
+        (((3, 8, 11, 10), 16, (4, 4), (2, 2), (0, 0)), False),
+    ],
+    ids=str,
+)
+def test_gradients_in_cells(case: Any, in_cells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows that cut small images into whole cells: the gradient is one without a stride."""
+    monkeypatch.setattr(rules, "is_one_layer", lambda _: False)
+    before, now, (convolution,) = convolved(nn_ops.ConvolutionInputGradOp, case, False)
+    assert (set(convolution.convolved.stride) == {1}) == in_cells
+    np.testing.assert_allclose(now, before, rtol=1e-9, atol=1e-12)
+
+
 MANY_PLACES = ((2, 3, 32, 34), 9, (3, 3), (1, 1), (1, 1)), ((1, 9, 2048), 8, (1,), (1,), (0,))
 """Of images that are taken in parts."""
 

@@ -165,6 +165,8 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("convolution", IMAGES, CONVOLVED, WINDOWS | {"low": [0, -1]}, "low: expected numbers from 0 on, got -1"),
     ("convolution", IMAGES, CONVOLVED, WINDOWS | {"groups": 0}, "groups: expected 1 or more, got 0"),
     ("convolution", IMAGES, CONVOLVED, WINDOWS | {"groups": 4}, "w: expected 4 channels in 4 groups, got f32[6, 2, 3, 3]"),
+    ("convolution", IMAGES | {"bias": f32((4,))}, CONVOLVED, WINDOWS, "bias: expected f32[6], got f32[4]"),
+    ("convolution", IMAGES, CONVOLVED, WINDOWS | {"act": "gelu"}, "act: expected none or relu, got gelu"),
     ("convolution", IMAGES, {"y": f32((2, 6, 4, 3))}, WINDOWS, "y: expected f32[2, 6, 3, 3], got f32[2, 6, 4, 3]"),
     ("convolution", {name: [("f16", shape)] for name, [(_, shape)] in IMAGES.items()}, {"y": [("f16", (2, 6, 3, 3))]}, WINDOWS | {"allow_tf32": True}, "allow_tf32: expected operands of f32, got f16"),
     ("convolution_input_grad", {"dy": f32((2, 6, 3, 3)), "w": f32((5, 2, 3, 3))}, {"dx": f32((2, 4, 5, 5))}, WINDOWS | {"size": [5, 5]}, "w: expected 6 outputs in 2 groups, got f32[5, 2, 3, 3]"),

@@ -57,6 +57,22 @@ def test_a_product() -> None:
     assert work == Work((6 * 5 + 7 * 5 + 6 * 7) * F32, 2 * 6 * 7 * 5, "f32")
 
 
+def test_a_convolution_with_its_epilogue() -> None:
+    numbers = "stride = array<i64: 1>, dilation = array<i64: 1>, low = array<i64: 0>, size = array<i64: 4>"
+    given = ("2x3x6xf32", "5x3x3xf32")
+    products = 2 * (2 * 5 * 4) * (3 * 3)
+    plain = one(f"convolution x(%x0) w(%x1) {{{numbers}}}", *given, results="2x5x4xf32")
+    assert plain == Work((2 * 3 * 6 + 5 * 3 * 3 + 2 * 5 * 4) * F32, products, "f32")
+    whole = one(
+        f'convolution x(%x0) w(%x1) bias(%x2) {{{numbers}, act = "relu"}}',
+        *given,
+        "5xf32",
+        results="2x5x4xf32",
+    )
+    assert whole.nbytes == plain.nbytes + 5 * F32 and whole.flops is not None
+    assert whole.flops >= products + 2 * 5 * 4
+
+
 def test_a_product_that_may_round_its_operands_computes_at_the_rate_of_tf32() -> None:
     work = one("gemm a(%x0) b(%x1) {allow_tf32 = true}", "6x5xf32", "5x7xf32", results="6x7xf32")
     assert work == Work((6 * 5 + 7 * 5 + 6 * 7) * F32, 2 * 6 * 7 * 5, "tf32")

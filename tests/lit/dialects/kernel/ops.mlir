@@ -179,6 +179,9 @@
 %image, %filter = "test.op"() : () -> (tensor<2x5x5x4xf32>, tensor<6x3x3x4xf32>)
 // CHECK: %seen = kernel.convolution x(%image) w(%filter) {channels_last = true,
 %seen = kernel.convolution x(%image) w(%filter) {channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>} : (tensor<2x5x5x4xf32>, tensor<6x3x3x4xf32>) -> tensor<2x3x3x6xf32>
+// CHECK: kernel.convolution x(%image) w(%filter) bias(%of_six) {act = "relu",
+%of_six = "test.op"() : () -> tensor<6xf32>
+%seen_with_bias = kernel.convolution x(%image) w(%filter) bias(%of_six) {act = "relu", channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>} : (tensor<2x5x5x4xf32>, tensor<6x3x3x4xf32>, tensor<6xf32>) -> tensor<2x3x3x6xf32>
 // CHECK: kernel.convolution_input_grad dy(%seen) w(%filter)
 %dimage = kernel.convolution_input_grad dy(%seen) w(%filter) {channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 5, 5>} : (tensor<2x3x3x6xf32>, tensor<6x3x3x4xf32>) -> tensor<2x5x5x4xf32>
 // CHECK: kernel.convolution_weight_grad x(%image) dy(%seen)

@@ -593,6 +593,12 @@
 
 // -----
 
+%x, %w, %b = "test.op"() : () -> (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>, tensor<4xf32>)
+// expected-error@below {{expected bias of type tensor<6xf32>, got tensor<4xf32>}}
+%y = nn.convolution %x, %w, %b {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>} : (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>, tensor<4xf32>) -> tensor<2x6x3x3xf32>
+
+// -----
+
 %x, %w = "test.op"() : () -> (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>)
 // expected-error@below {{do not fit in 2 groups}}
 %y = nn.convolution %x, %w {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>, groups = 2} : (tensor<2x4x5x5xf32>, tensor<6x4x3x3xf32>) -> tensor<2x6x3x3xf32>

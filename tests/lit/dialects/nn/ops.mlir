@@ -198,6 +198,9 @@
 %image, %filter = "test.op"() : () -> (tensor<2x4x5x5xf32>, tensor<6x2x3x3xf32>)
 // CHECK: %convolved = nn.convolution %image, %filter
 %convolved = nn.convolution %image, %filter {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>, groups = 2} : (tensor<2x4x5x5xf32>, tensor<6x2x3x3xf32>) -> tensor<2x6x3x3xf32>
+// CHECK: %with_bias = nn.convolution %image, %filter, %of_six
+%of_six = "test.op"() : () -> tensor<6xf32>
+%with_bias = nn.convolution %image, %filter, %of_six {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 3, 3>, groups = 2} : (tensor<2x4x5x5xf32>, tensor<6x2x3x3xf32>, tensor<6xf32>) -> tensor<2x6x3x3xf32>
 // CHECK: %dimage = nn.convolution_input_grad %convolved, %filter
 %dimage = nn.convolution_input_grad %convolved, %filter {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 0, 0>, size = array<i64: 5, 5>, groups = 2} : (tensor<2x6x3x3xf32>, tensor<6x2x3x3xf32>) -> tensor<2x4x5x5xf32>
 // CHECK: %dfilter = nn.convolution_weight_grad %image, %convolved

@@ -42,6 +42,12 @@ def convolution(result: str, make: Maker) -> Iterator[Case]:
             }
             out, label = [make.out(*places[result])], f"{x} {outputs} {kernel} {last}"
             yield Case(label, given, out, attrs, scale=1.0)
+            if result == "y":
+                with_bias = [*given, make.normal(outputs)]
+                yield Case(f"{label} bias", with_bias, [make.out(*places[result])], attrs, scale=1.0)
+                for of in (given, with_bias):
+                    relu, also = attrs | {"act": "relu"}, " bias" * (len(of) - 2)
+                    yield Case(f"{label}{also} relu", of, [make.out(*places[result])], relu, scale=1.0)
             if make.dtype == "f32":  # whole numbers, which TF32 holds
                 whole = [make.integers(*array.shape, limit=3) for array in given]
                 yield Case(f"{label} TF32", whole, out, attrs | {"allow_tf32": True}, exact=True)

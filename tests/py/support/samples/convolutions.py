@@ -49,7 +49,7 @@ CASES = (
 )
 
 
-def forward(case: Numbers, x: Any, w: Any) -> Any:
+def forward(case: Numbers, x: Any, w: Any, bias: Any = None) -> Any:
     """By torch, with the padding that is missing at the end."""
     pads: list[int] = []
     of = case.of
@@ -57,7 +57,7 @@ def forward(case: Numbers, x: Any, w: Any) -> Any:
         reach = (case.size[d] - 1) * of.stride[d] + (case.kernel[d] - 1) * of.dilation[d] + 1
         pads += [of.low[d], reach - x.shape[d + 2] - of.low[d]]
     convolve = (F.conv1d, F.conv2d, F.conv3d)[len(case.kernel) - 1]
-    return convolve(F.pad(x, pads), w, None, of.stride, 0, of.dilation, of.groups)
+    return convolve(F.pad(x, pads), w, bias, of.stride, 0, of.dilation, of.groups)
 
 
 def gradient(case: Numbers, of: int, given: Any, dy: Any) -> Any:
@@ -80,11 +80,11 @@ def three(case: Numbers, last: bool) -> Iterator[Sample]:
     of = case.of._replace(channels_last=last)
 
     def sample(make: type[Any], shapes: Sequence[Ints], size: Ints, computed: Callable[..., Any]) -> Sample:
-        def build(*operands: Any) -> Operation:
-            return make(*operands, of, size)
+        def build(a: Any, b: Any, *bias: Any) -> Operation:
+            return make(a, b, of, size, *bias)
 
         def expected(*operands: Any) -> Any:
-            given = (x.movedim(-1, 1) for x in operands) if last else operands
+            given = (x.movedim(-1, 1) if x.ndim > 1 else x for x in operands) if last else operands
             result = computed(*given)
             return result.movedim(1, -1) if last else result
 
@@ -92,6 +92,8 @@ def three(case: Numbers, last: bool) -> Iterator[Sample]:
         return Sample(f"{case.x} {case.outputs} {case.kernel} {of}", tensors(*texts), build, expected)
 
     yield sample(nn.ConvolutionOp, (case.x, case.w), case.size, lambda x, w: forward(case, x, w))
+    biased = (case.x, case.w, (case.outputs,))
+    yield sample(nn.ConvolutionOp, biased, case.size, lambda x, w, bias: forward(case, x, w, bias))
     yield sample(
         nn.ConvolutionInputGradOp, (case.y, case.w), case.x[2:], lambda dy, w: gradient(case, 0, w, dy)
     )
@@ -102,5 +104,7 @@ def three(case: Numbers, last: bool) -> Iterator[Sample]:
 
 def moved(shape: Ints) -> Ints:
     """With channels last."""
+    if len(shape) == 1:
+        return shape
     first, channels, *spatial = shape
     return (first, *spatial, channels)

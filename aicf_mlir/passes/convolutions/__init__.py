@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType, f32
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block
+from xdsl.ir import Block, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import nn
@@ -69,8 +69,8 @@ class ConvolutionsPass(TargetPass):
             if isinstance(inner, ConvolvingOp) and element_name(element_type(inner.result)) in NARROW:
                 self.widen(inner)
         for inner in list(op.walk()):
-            if isinstance(inner, nn.ConvolutionOp) and (self.is_cpu or inner.convolved.groups > 1):
-                add_apart(inner)
+            if isinstance(inner, nn.ConvolutionOp) and (bias := inner.bias) and not self.runs(inner, True):
+                add_apart(inner, bias)
         for inside in list(by_block(op)):
             moving = {inner for inner in inside if self.moves(inner, is_one_layer(inside))}
             if moving and (block := inside[0].parent) is not None:
@@ -110,9 +110,9 @@ class ConvolutionsPass(TargetPass):
             return not (is_alone and has_whole_vectors(op))
         return is_true(op.allow_tf32)
 
-    def runs(self, op: ConvolvingOp) -> bool:
-        """True if a kernel takes its form with channels last that is not the plain loop."""
-        return self.is_fast(form_with_channels_last(op))
+    def runs(self, op: ConvolvingOp, with_bias: bool = False) -> bool:
+        """True if a kernel takes its form with channels last, without or with its bias, that is not the plain loop."""
+        return self.is_fast(form_with_channels_last(op, with_bias))
 
     def is_fast(self, op: ConvolvingOp) -> bool:
         """True if a kernel takes it as it stands that is not the plain loop, the last one of a device."""
@@ -196,20 +196,19 @@ def is_small(op: ConvolvingOp, is_alone: bool) -> bool:
     return places <= MOST_PLACES or (is_alone and (is_forward or terms <= FEW_TERMS))
 
 
-def form_with_channels_last(op: ConvolvingOp) -> ConvolvingOp:
-    """The same convolution on operands of its own that lie so; the op itself if its operands do."""
-    if is_true(op.channels_last):
-        return op
-    shapes = [permuted(shape_of(value), to_last(len(shape_of(value)))) for value in op.factors]
+def form_with_channels_last(op: ConvolvingOp, with_bias: bool = False) -> ConvolvingOp:
+    """The same convolution on operands of its own that lie so; without its bias unless asked for."""
+    shapes = [shape_of(value) for value in op.factors]
+    if not is_true(op.channels_last):
+        shapes = [permuted(shape, to_last(len(shape))) for shape in shapes]
     types = [with_shape(value, shape) for value, shape in zip(op.factors, shapes, strict=True)]
-    a, b = Block(arg_types=types).args
-    return type(op)(a, b, op.convolved._replace(channels_last=True), op.size.get_values())
+    more = [value.type for value in op.operands[2:] if with_bias]
+    a, b, *bias = Block(arg_types=[*types, *more]).args
+    return type(op)(a, b, op.convolved._replace(channels_last=True), op.size.get_values(), *bias)
 
 
-def add_apart(op: nn.ConvolutionOp) -> None:
-    """Write a convolution with a bias as one without, and a sum: no kernel would be as fast with it."""
-    if op.bias is None:
-        return
+def add_apart(op: nn.ConvolutionOp, bias: SSAValue) -> None:
+    """Write a convolution with a bias as one without, and a sum."""
     emitter = Emitter(InsertPoint.before(op), op.location)
     sums = emitter.emit(nn.ConvolutionOp(*op.factors, op.convolved, op.size.get_values()))
-    Rewriter.replace_op(op, [], [with_bias(emitter.emit, sums, op.bias, op.convolved.channels_last)])
+    Rewriter.replace_op(op, [], [with_bias(emitter.emit, sums, bias, op.convolved.channels_last)])

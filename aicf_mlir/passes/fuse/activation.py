@@ -12,6 +12,7 @@ from xdsl.rewriter import InsertPoint
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.ir import registry
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.product import attributes_of_product
@@ -41,25 +42,24 @@ def open_product(value: SSAValue) -> KernelOp | None:
 
 
 class FuseRelu(RewritePattern):
-    """relu(convolution(x, w)) -> convolution(x, w) {act = relu}, where nothing else reads the sums.
+    """relu(convolution(x, w)) -> convolution(x, w) {act = relu}, where nothing else reads the sums and one kernel does both."""
 
-    Not of groups, for which libraries have no fast kernel with an epilogue.
-    """
+    def __init__(self, target: str):
+        self.target = target
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, kernel.ReluOp):
             return
         chain = view_chain(op.operands[0])
         sums = chain[-1].owner
-        if (
-            not isinstance(sums, kernel.ConvolutionOp)
-            or not used_once(chain)
-            or sums.attrs.get("groups", 1) != 1
-        ):
+        if not isinstance(sums, kernel.ConvolutionOp) or not used_once(chain):
             return
         fused = kernel.ConvolutionOp.launch(
             sums.ins, {"y": sums.results[0].type}, **{**sums.attrs, "act": op.op_name}
         )
+        if len({registry.select_kernel(each.use, self.target)[0] for each in (sums, fused)}) > 1:
+            fused.erase()
+            return
         fused.location = fused_location(sums, op)
         fused.results[0].name_hint = op.results[0].name_hint
         rewriter.insert(fused, InsertPoint.before(sums))

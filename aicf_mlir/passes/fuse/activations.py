@@ -19,8 +19,8 @@ from aicf_mlir.passes.fuse.views import FoldReshape
 
 @dataclass(frozen=True)
 class FuseActivationsPass(FusionRule):
-    """Write bias, activation and their gradients as epilogues of prebuilt products, kernel.gemm_epilogue; on a GPU relu as one
-    of a convolution.
+    """Write bias, activation and their gradients as epilogues of prebuilt products, kernel.gemm_epilogue; relu as one of a
+    convolution.
 
     No product in a small step: there all of them are generated, so that they can be one launch with others.
 
@@ -38,8 +38,7 @@ class FuseActivationsPass(FusionRule):
         def apply(pattern: RewritePattern) -> None:
             PatternRewriteWalker(pattern, apply_recursively=False).rewrite_region(function.body)
 
-        if not self.is_cpu:
-            apply(FuseRelu())
+        apply(FuseRelu(self.target))
         if is_small(function):
             return
         library = Library(self.target)

@@ -140,7 +140,7 @@ func.func @few(%x: tensor<2x3x4x4xbf16>, %dy: tensor<2x9x4x4xbf16>) -> tensor<9x
 
 // -----
 
-// The library's kernels take a bias, but for groups. Elsewhere it is an addition.
+// The library's kernels take a bias, but none beside groups. Elsewhere it is an addition.
 // CHECK-LABEL: func.func @biases
 // CHECK:         nn.matmul
 // CHECK:         nn.add

@@ -2,7 +2,7 @@
 // RUN: aicf-opt %s --fuse-activations | filecheck %s
 // RUN: aicf-opt %s --fuse-activations=target=sm_90 | filecheck %s
 // RUN: aicf-opt %s --fuse-activations | filecheck %s --check-prefix=CPU
-// RUN: aicf-opt %s --fuse-activations=target=sm_90 | filecheck %s --check-prefix=GPU
+// RUN: aicf-opt %s --fuse-activations='target="sm_90+cudnn"' | filecheck %s --check-prefix=GPU
 
 // The value before the activation is a second result, since something else reads it.
 // CHECK-LABEL: func.func @layer
@@ -42,21 +42,21 @@ func.func @another(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>) -> tensor<4x2xf32> 
   func.return %z : tensor<4x2xf32>
 }
 
-// On a GPU a relu is part of a convolution: not where the sums are read too, nor of groups.
+// A relu is part of a convolution: not where the sums are read too, nor where another kernel would run it, as of groups on a GPU.
 // CPU-LABEL: func.func @images
-// CPU:         kernel.relu
-// CPU:         kernel.relu
-// CPU:         kernel.relu
+// CPU:         %r = kernel.convolution x(%x) w(%w) bias(%b) {act = "relu"
+// CPU:         %s = kernel.relu x(%z)
+// CPU:         %t = kernel.relu x(%v)
 // GPU-LABEL: func.func @images
 // GPU:         %r = kernel.convolution x(%x) w(%w) bias(%b) {act = "relu"
 // GPU:         %s = kernel.relu x(%z)
 // GPU:         %t = kernel.relu x(%v)
-func.func @images(%x: tensor<2x5x5x8xf32>, %w: tensor<8x3x3x8xf32>, %b: tensor<8xf32>, %d: tensor<8x3x3x4xf32>) -> (tensor<2x5x5x8xf32>, tensor<2x5x5x8xf32>, tensor<2x5x5x8xf32>, tensor<2x5x5x8xf32>) {
-  %y = kernel.convolution x(%x) w(%w) bias(%b) {channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>} : (tensor<2x5x5x8xf32>, tensor<8x3x3x8xf32>, tensor<8xf32>) -> tensor<2x5x5x8xf32>
-  %r = kernel.relu x(%y) : tensor<2x5x5x8xf32>
-  %z = kernel.convolution x(%x) w(%w) {channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>} : (tensor<2x5x5x8xf32>, tensor<8x3x3x8xf32>) -> tensor<2x5x5x8xf32>
-  %s = kernel.relu x(%z) : tensor<2x5x5x8xf32>
-  %v = kernel.convolution x(%x) w(%d) {channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>, groups = 2} : (tensor<2x5x5x8xf32>, tensor<8x3x3x4xf32>) -> tensor<2x5x5x8xf32>
-  %t = kernel.relu x(%v) : tensor<2x5x5x8xf32>
-  func.return %r, %s, %z, %t : tensor<2x5x5x8xf32>, tensor<2x5x5x8xf32>, tensor<2x5x5x8xf32>, tensor<2x5x5x8xf32>
+func.func @images(%x: tensor<2x5x5x16xf32>, %w: tensor<16x3x3x16xf32>, %b: tensor<16xf32>, %d: tensor<16x3x3x8xf32>) -> (tensor<2x5x5x16xf32>, tensor<2x5x5x16xf32>, tensor<2x5x5x16xf32>, tensor<2x5x5x16xf32>) {
+  %y = kernel.convolution x(%x) w(%w) bias(%b) {channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>} : (tensor<2x5x5x16xf32>, tensor<16x3x3x16xf32>, tensor<16xf32>) -> tensor<2x5x5x16xf32>
+  %r = kernel.relu x(%y) : tensor<2x5x5x16xf32>
+  %z = kernel.convolution x(%x) w(%w) {channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>} : (tensor<2x5x5x16xf32>, tensor<16x3x3x16xf32>) -> tensor<2x5x5x16xf32>
+  %s = kernel.relu x(%z) : tensor<2x5x5x16xf32>
+  %v = kernel.convolution x(%x) w(%d) {channels_last = true, stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>, groups = 2} : (tensor<2x5x5x16xf32>, tensor<16x3x3x8xf32>) -> tensor<2x5x5x16xf32>
+  %t = kernel.relu x(%v) : tensor<2x5x5x16xf32>
+  func.return %r, %s, %z, %t : tensor<2x5x5x16xf32>, tensor<2x5x5x16xf32>, tensor<2x5x5x16xf32>, tensor<2x5x5x16xf32>
 }

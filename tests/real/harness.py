@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -18,8 +18,8 @@ from tests.real.judge import Run, excess, moved, state
 
 STEPS = 3
 """Each with another batch; one more by replay."""
-ROUNDED_RUNS = 4, 24
-"""Of torch from moved parameters; more of them where a tensor misses, since a gradient that is all rounding takes any value."""
+ROUNDED_RUNS = (4, 2), (24, 2), (32, 16)
+"""Of torch from parameters moved by so many units; more where a tensor misses: a gradient that is rounding takes any value."""
 
 Outcome = Literal["works", "refused", "wrong", "crash"]
 
@@ -48,16 +48,22 @@ def judged(make: Make, device: str = "cpu") -> Result:
             ours = compiled(make, device)
         except AicfError as error:
             return Result("refused", str(error))
-        others: list[Run] = []
         worst, name = 0.0, "nothing"
-        for runs in ROUNDED_RUNS:
-            others += [eager(make, device, seed) for seed in range(len(others), runs)]
+        for others in rounded(make, device):
             worst, name = excess(ours, truth, others, work.low)
             if worst <= 1:
                 break
         return Result("works" if worst <= 1 else "wrong", f"{name}: {worst:.2g} of what is allowed")
     except Exception:  # noqa: BLE001  # whatever it is, it is no refusal
         return Result("crash", traceback.format_exc(limit=-6))
+
+
+def rounded(make: Make, device: str = "cpu") -> Iterator[list[Run]]:
+    """Runs of torch from moved parameters, then with more of them."""
+    others: list[Run] = []
+    for runs, units in ROUNDED_RUNS:
+        others += [eager(make, device, seed, units) for seed in range(len(others), runs)]
+        yield others
 
 
 def same_twice(make: Make, device: str) -> Result:
@@ -93,11 +99,11 @@ def batches(work: Work) -> list[Batch]:
     return [work.batch() for _ in range(STEPS)]
 
 
-def eager(make: Make, device: str = "cpu", seed: int | None = None) -> Run:
-    """Torch's own training; with a `seed`, from where rounding might have put its parameters."""
+def eager(make: Make, device: str = "cpu", seed: int | None = None, units: float = 2) -> Run:
+    """Torch's own training; with a `seed`, from where rounding by so many units might have put its parameters."""
     work = seeded(make, device)
     if seed is not None:
-        moved(work.model, seed)
+        moved(work.model, seed, units)
     return trained(work, eager_step(work), None)
 
 

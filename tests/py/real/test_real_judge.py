@@ -30,7 +30,7 @@ def work(rate: float = 1e-3, decay: float = 0.9) -> case.Work:
 )
 def test_one_percent_is_wrong(changes: dict[str, float], where: str) -> None:
     truth = harness.eager(work)
-    others = [harness.eager(work, seed=seed) for seed in range(harness.ROUNDED_RUNS[-1])]
+    *_, others = harness.rounded(work)
     worst, name = judge.excess(harness.eager(lambda: work(**changes)), truth, others)
     assert (worst > 1) == bool(changes)
     assert name.startswith(where)

@@ -186,6 +186,7 @@ struct Rules {
   bool tensor_cores;        // false: products of f32 are those of f32, not TF32
   bool tensor_cores_first;  // of what the heuristics list
   size_t workspace;         // bytes
+  bool passes_nan = false;  // engines that say so alone: others may make 0 of relu(NaN)
 };
 
 // An engine, made ready for a graph.

@@ -67,7 +67,7 @@ Status describe(const Convolution& c, size_t workspace, int device, cudnn::Descr
   // followed.
   constexpr int64_t kFull = 16;
   const bool full = c.channels >= kFull * c.groups && c.outputs >= kFull * c.groups;
-  out->rules = {c.dtype != DType::F32 || c.allow_tf32, full || c.groups == 1, workspace};
+  out->rules = {c.dtype != DType::F32 || c.allow_tf32, full || c.groups == 1, workspace, c.act != Act::None};
   return graph_of(c).describe(out);
 }
 
@@ -83,34 +83,42 @@ std::string key_of(const Convolution& c, size_t workspace, int device) {
   return key.str();
 }
 
-Convolution without_epilogue(Convolution c) {
-  c.bias = nullptr;
-  c.act = Act::None;
-  return c;
+// What an engine may compute of `c`, the most first: all of it, all but the activation, the sums.
+std::vector<Convolution> parts_of(const Convolution& c) {
+  std::vector<Convolution> found{c};
+  for (const bool with_bias : {true, false}) {
+    Convolution part = c;
+    part.act = Act::None;
+    if (!with_bias) part.bias = nullptr;
+    if (part.act != found.back().act || part.bias != found.back().bias) found.push_back(part);
+  }
+  return found;
 }
 
-// The engine computes `c`, or all but its epilogue.
+// The engine computes `part`, and a kernel of ours the rest.
 class CudnnLaunch : public LaunchState {
  public:
-  CudnnLaunch(const char* id, const Convolution& c, bool whole, cudnn::Object handle, cudnn::Engine engine,
-              bool asked)
+  CudnnLaunch(const char* id, const Convolution& c, const Convolution& part, cudnn::Object handle,
+              cudnn::Engine engine, bool asked)
       : LaunchState(id, engine->name, asked),
-        c_(c),
-        whole_(whole),
-        ids_(graph_of(whole ? c : without_epilogue(c)).ids()),
+        rest_(c),
+        ids_(graph_of(part).ids()),
+        pointers_{c.x, c.w, c.y, const_cast<void*>(c.bias)},
         handle_(handle),
-        engine_(std::move(engine)) {}
+        engine_(std::move(engine)) {
+    pointers_.resize(ids_.size());
+    if (part.bias) rest_.bias = nullptr;
+    if (part.act == c.act) rest_.act = Act::None;
+  }
   Status launch(const LaunchContext& ctx) const override {
-    std::vector<void*> pointers{c_.x, c_.w, c_.y, const_cast<void*>(c_.bias)};
-    pointers.resize(ids_.size());
-    AICF_TRY(cudnn::execute(handle_, *engine_, ids_, pointers, ctx.workspace, ctx.stream));
-    return whole_ ? Status::ok() : convolution_epilogue_cuda(c_, ctx);
+    AICF_TRY(cudnn::execute(handle_, *engine_, ids_, pointers_, ctx.workspace, ctx.stream));
+    return rest_.has_epilogue() ? convolution_epilogue_cuda(rest_, ctx) : Status::ok();
   }
 
  private:
-  const Convolution c_;
-  const bool whole_;
+  Convolution rest_;
   const std::vector<int64_t> ids_;
+  std::vector<void*> pointers_;
   const cudnn::Object handle_;
   const cudnn::Engine engine_;
 };
@@ -147,15 +155,14 @@ Status prepare_cudnn(const KernelVariant& self, const OpDesc& op, const std::str
         [&](cudnn::Described* described) { return describe(graph, workspace, memory.device, described); },
         &engine);
   };
-  Status found = find(c);
-  const bool whole = found.is_ok() || !c.has_epilogue();
-  if (!whole) found = find(without_epilogue(c));
-  if (found.is_ok())
-    *out = std::make_shared<CudnnLaunch>(self.name, c, whole, handle, std::move(engine), !asked.empty());
-  else if (asked.empty())
-    *out = std::make_shared<PlainLaunch>(self.name, c, false);
-  else
-    return found;
+  const std::vector<Convolution> parts = parts_of(c);
+  for (const Convolution& part : parts) {
+    const Status found = find(part);
+    if (found.is_ok())
+      *out = std::make_shared<CudnnLaunch>(self.name, c, part, handle, std::move(engine), !asked.empty());
+    if (found.is_ok() || (!asked.empty() && &part == &parts.back())) return found;
+  }
+  *out = std::make_shared<PlainLaunch>(self.name, c, false);
   return Status::ok();
 }
 
@@ -163,8 +170,7 @@ Status choices_of_cudnn(const OpDesc& op, std::vector<std::string>* out) {
   if (!cudnn::available()) return Status::unsupported(cudnn::kMissing);
   int device = 0;
   AICF_CUDA_TRY(cudaGetDevice(&device));
-  const Convolution c = convolution_of(op);
-  for (const Convolution& graph : {c, without_epilogue(c)}) {
+  for (const Convolution& graph : parts_of(convolution_of(op))) {
     cudnn::Described described;
     if (out->empty() && describe(graph, cudnn_workspace(op), device, &described).is_ok())
       AICF_TRY(cudnn::list(described.handle, described.graph, described.rules, kMostChoices, out));

@@ -38,7 +38,7 @@ struct Convolution {
     return direction == Convolves::Forward ? y : direction == Convolves::InputGradient ? x : w;
   }
   int64_t result_count() const;
-  bool has_epilogue() const { return bias || act != Act::None; }  // in a launch
+  AICF_HD bool has_epilogue() const { return bias || act != Act::None; }  // in a launch
   // Elements after the last one that the last window reaches, below 0 where there are some.
   int64_t high(int d) const {
     return (out[d] - 1) * stride[d] + (kernel[d] - 1) * dilation[d] + 1 - in[d] - low[d];

@@ -48,6 +48,12 @@ def convolution(result: str, make: Maker) -> Iterator[Case]:
                 for of in (given, with_bias):
                     relu, also = attrs | {"act": "relu"}, " bias" * (len(of) - 2)
                     yield Case(f"{label}{also} relu", of, [make.out(*places[result])], relu, scale=1.0)
+                not_all = given[0].copy()
+                not_all.reshape(-1)[len(not_all.reshape(-1)) // 2] = float("nan")
+                nan = [not_all, *with_bias[1:]]
+                yield Case(
+                    f"{label} NaN", nan, [make.out(*places[result])], attrs | {"act": "relu"}, scale=1.0
+                )
             if make.dtype == "f32":  # whole numbers, which TF32 holds
                 whole = [make.integers(*array.shape, limit=3) for array in given]
                 yield Case(f"{label} TF32", whole, out, attrs | {"allow_tf32": True}, exact=True)

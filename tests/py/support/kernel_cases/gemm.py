@@ -283,6 +283,12 @@ def _special_epilogues(make: Maker) -> Iterator[Case]:
             option = {"act_grad": act}
             label = f"special values {act} gradient {i}"
             yield Case(label, operands, [make.out(m, 1)], option, _counts(option), each=True)
+    m, n, k = 32, 64, 16  # a library takes it
+    bias, option = make.cast(np.resize(special, n)), {"bias": True, "act": "relu"}
+    operands = [make.cast(np.zeros((m, k))), make.cast(np.zeros((k, n))), bias]
+    yield Case(
+        "special values of a bias", operands, [make.out(m, n)], {"act": "relu"}, _counts(option), each=True
+    )
 
 
 def _overflowing_epilogues(make: Maker) -> Iterator[Case]:

@@ -41,6 +41,25 @@ def open_product(value: SSAValue) -> KernelOp | None:
             return None
 
 
+def activate(
+    op: Operation, product: KernelOp, fused: KernelOp, chain: list[SSAValue], rewriter: PatternRewriter
+) -> None:
+    """Put `fused`, and its second result for the value before the activation, in the place of `product` and the activation `op`
+    that reads it along `chain`.
+    """
+    fused.location = fused_location(product, op)
+    fused.results[0].name_hint = op.results[0].name_hint
+    # All that the product reads is defined before it, and all that uses it comes after.
+    rewriter.insert(fused, InsertPoint.before(product))
+    views, result = viewed_as(fused.results[0], op.results[0].type)
+    rewriter.replace(op, views, [result])
+    for before in fused.results[1:]:
+        rewriter.replace_all_uses_with(chain[-1], before)
+        before.name_hint = chain[-1].name_hint
+    erase_dead_views(chain, rewriter)
+    rewriter.erase(product)
+
+
 class FuseRelu(RewritePattern):
     """relu(convolution(x, w)) -> convolution(x, w) {act = relu}, where nothing else reads the sums and one kernel does both."""
 
@@ -60,13 +79,7 @@ class FuseRelu(RewritePattern):
         if len({registry.select_kernel(each.use, self.target)[0] for each in (sums, fused)}) > 1:
             fused.erase()
             return
-        fused.location = fused_location(sums, op)
-        fused.results[0].name_hint = op.results[0].name_hint
-        rewriter.insert(fused, InsertPoint.before(sums))
-        views, result = viewed_as(fused.results[0], op.results[0].type)
-        rewriter.replace(op, views, [result])
-        erase_dead_views(chain, rewriter)
-        rewriter.erase(sums)
+        activate(op, sums, fused, chain, rewriter)
 
 
 class FuseActivation(RewritePattern):
@@ -88,14 +101,4 @@ class FuseActivation(RewritePattern):
         fused = kernel.GemmEpilogueOp.launch(product.ins, results, **attrs)
         if not self.library.keeps(product, fused):
             return
-        fused.location = fused_location(product, op)
-        fused.results[0].name_hint = op.results[0].name_hint
-        # All that the product reads is defined before it, and all that uses it comes after.
-        rewriter.insert(fused, InsertPoint.before(product))
-        views, result = viewed_as(fused.results[0], op.results[0].type)
-        rewriter.replace(op, views, [result])
-        if kept:
-            rewriter.replace_all_uses_with(chain[-1], fused.results[1])
-            fused.results[1].name_hint = chain[-1].name_hint
-        erase_dead_views(chain, rewriter)
-        rewriter.erase(product)
+        activate(op, product, fused, chain, rewriter)

@@ -38,7 +38,6 @@ enum NumericalNote {
   kFft = 3,
   kNondeterministic = 4,
   kWinograd = 5,
-  kStrictNan = 9,
   kNotes = 10
 };
 
@@ -46,7 +45,6 @@ Status read_notes(const Descriptor& engine, const Rules& rules, bool* allowed, b
   int notes[kNotes] = {};
   int64_t found = 0;
   AICF_TRY(engine.get_all(kEngineNotes, kNumericalNoteType, kNotes, &found, notes));
-  bool passes_nan = false;
   *allowed = true;
   *tensor_cores = false;
   for (int64_t i = 0; i < found; ++i) {
@@ -54,9 +52,7 @@ Status read_notes(const Descriptor& engine, const Rules& rules, bool* allowed, b
                          notes[i] == kReducedReduction || notes[i] == kDownConverts;
     if (refused || (notes[i] == kTensorCore && !rules.tensor_cores)) *allowed = false;
     if (notes[i] == kTensorCore) *tensor_cores = true;
-    if (notes[i] == kStrictNan) passes_nan = true;
   }
-  if (rules.passes_nan && !passes_nan) *allowed = false;
   return Status::ok();
 }
 

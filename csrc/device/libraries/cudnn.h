@@ -45,6 +45,7 @@ enum Type {
   kConvolutionModeType = 7,
   kHeuristicModeType = 8,
   kKnobType = 9,
+  kNanType = 10,
   kNumericalNoteType = 11,
   kPointwiseModeType = 14,
   kDescriptorType = 15,
@@ -53,6 +54,7 @@ enum Type {
 enum Attribute {
   kPointwiseMode = 0,
   kPointwiseCompute = 1,
+  kPointwiseNan = 2,
   kPointwiseAxis = 9,
   kComputeType = 100,
   kConvolutionMode = 101,
@@ -186,7 +188,6 @@ struct Rules {
   bool tensor_cores;        // false: products of f32 are those of f32, not TF32
   bool tensor_cores_first;  // of what the heuristics list
   size_t workspace;         // bytes
-  bool passes_nan = false;  // engines that say so alone: others may make 0 of relu(NaN)
 };
 
 // An engine, made ready for a graph.

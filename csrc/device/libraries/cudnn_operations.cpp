@@ -6,6 +6,7 @@ namespace {
 
 constexpr int64_t kAlignment = 16;
 constexpr int kCrossCorrelation = 1;
+constexpr int kPropagates = 1;  // else relu makes 0 of NaN
 
 }  // namespace
 
@@ -78,6 +79,7 @@ void Operations::map(PointwiseMode mode, Value x, Value y, const Value* b, const
   keep(pointwise.set(kPointwiseMode, kPointwiseModeType, &number));
   keep(pointwise.set(kPointwiseCompute, kDataTypeType, &compute));
   if (mode == kIndex) keep(pointwise.set(kPointwiseAxis, axis));
+  if (mode == kRelu) keep(pointwise.set(kPointwiseNan, kNanType, &kPropagates));
   std::vector<std::pair<int, Value>> tensors{{kPointwiseX, x}, {kPointwiseY, y}};
   if (b) tensors.emplace_back(kPointwiseB, *b);
   if (t) tensors.emplace_back(kPointwiseT, *t);

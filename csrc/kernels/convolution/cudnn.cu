@@ -67,7 +67,7 @@ Status describe(const Convolution& c, size_t workspace, int device, cudnn::Descr
   // followed.
   constexpr int64_t kFull = 16;
   const bool full = c.channels >= kFull * c.groups && c.outputs >= kFull * c.groups;
-  out->rules = {c.dtype != DType::F32 || c.allow_tf32, full || c.groups == 1, workspace, c.act != Act::None};
+  out->rules = {c.dtype != DType::F32 || c.allow_tf32, full || c.groups == 1, workspace};
   return graph_of(c).describe(out);
 }
 

@@ -143,6 +143,13 @@ def _each(operand: str, count: int) -> Rule:
     return rule
 
 
+def _mean_of_ranks(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int:
+    """A sum over the ranks, and a division."""
+    ranks = attrs["ranks"]
+    assert isinstance(ranks, int)
+    return ranks * sum(prod(shape) for _, shape in outs["y"])
+
+
 def _pairs(ins: Tensors, attrs: Attributes) -> tuple[int, int, int]:
     """Pairs of a query and a key that meet, over batch and heads; elements of a query, and of a value."""
     (*batch, queries, size), (*_, keys, _), (*_, value_size) = (
@@ -204,6 +211,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(UPDATES, _update),
     "reduce_sum": _each("x", 1),
     **dict.fromkeys(("scatter_add", "scatter_rows"), _each("src", 1)),
+    **dict.fromkeys(("all_reduce", "all_reduce_status"), _mean_of_ranks),
     "scan": _each("x", 1),
     "mse_loss": _each("y", 3),  # a difference, a square, a sum
     "mse_grad": _each("y", 2),  # a difference, a product

@@ -28,6 +28,7 @@ from aicf_mlir.interpreters.numerics import (
     overflowing,
     pairwise_sum,
     places,
+    widen,
 )
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.attributes import AttributeValue
@@ -94,8 +95,11 @@ def _mse_grad(call: Call) -> list[Array]:
     return [losses.mse_grad(call["dloss"], call["y"], call["t"], call.attr("reduction", "mean"))]
 
 
-def _cross_entropy_options(call: Call) -> tuple[str, int, float]:
-    return call.attr("reduction", "mean"), call.attr("ignore_index", -100), call.attr("label_smoothing", 0.0)
+def _cross_entropy_options(call: Call) -> tuple[str, int, float, losses.Inner]:
+    ((element, _), *_), *_ = call.outputs.values()
+    inner = partial(call.arithmetic.inner, dtype=NUMPY_TYPES[element])
+    smoothing = call.attr("label_smoothing", 0.0)
+    return call.attr("reduction", "mean"), call.attr("ignore_index", -100), smoothing, inner
 
 
 def _cross_entropy(call: Call) -> list[Array]:
@@ -148,6 +152,16 @@ def _all_gather(call: Call) -> list[Array]:
 def _all_gather_status(call: Call) -> list[Array]:
     group, ranks = call.attr("group", ""), call.attr("ranks", 1)
     return [gathered(group, ranks, call[name]) for name in ("x", "status")]
+
+
+def _all_reduce(call: Call) -> list[Array]:
+    (of_ranks,) = _all_gather(call)
+    return [widen(of_ranks).mean(0)]
+
+
+def _all_reduce_status(call: Call) -> list[Array]:
+    of_ranks, statuses = _all_gather_status(call)
+    return [widen(of_ranks).mean(0), statuses]
 
 
 def _advance(call: Call) -> list[Array]:
@@ -304,6 +318,8 @@ MEANINGS: dict[str, Meaning] = {
     "check_ranks": _check_ranks,
     "all_gather": _all_gather,
     "all_gather_status": _all_gather_status,
+    "all_reduce": _all_reduce,
+    "all_reduce_status": _all_reduce_status,
     "advance": _advance,
     **{launch: _update_by(rule) for launch, rule in UPDATES.items()},
 }

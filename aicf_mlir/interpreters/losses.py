@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from aicf_mlir.interpreters.numerics import Array
+
+Inner = Callable[[Array], Array]
+"""What a kernel has of values that it computes in between (`Arithmetic.inner`)."""
 
 
 def mse_loss(y: Array, t: Array, reduction: str) -> Array:
@@ -35,13 +40,19 @@ def _row_weight(target: Array, reduction: str, ignore_index: int) -> float:
     return 1.0 if reduction == "sum" else float(np.float64(1.0) / np.float64(kept))
 
 
-def _log_softmax(logits: Array) -> Array:
+def _log_softmax(logits: Array, inner: Inner) -> Array:
+    """The total is a value in between: of a row that is all but sure it is 1, and a rounding of that is the whole loss."""
     shifted = logits - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return shifted - np.log(inner(np.exp(shifted).sum(axis=1, keepdims=True)))
 
 
 def cross_entropy(
-    logits: Array, target: Array, reduction: str, ignore_index: int, label_smoothing: float
+    logits: Array,
+    target: Array,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    inner: Inner,
 ) -> Array:
     """
     The sum over rows of -log softmax(logits)[target], or its mean over targets that are not ignored (NaN for none).
@@ -51,7 +62,7 @@ def cross_entropy(
     """
     classes, kept = logits.shape[1], target != ignore_index
     known = (target >= 0) & (target < classes)
-    logs = _log_softmax(logits)
+    logs = _log_softmax(logits, inner)
     losses = -logs[np.arange(target.size), np.where(known, target, 0)]
     if label_smoothing != 0.0:
         losses = (1.0 - label_smoothing) * losses - label_smoothing / classes * logs.sum(axis=1)
@@ -60,10 +71,16 @@ def cross_entropy(
 
 
 def cross_entropy_grad(
-    dloss: Array, logits: Array, target: Array, reduction: str, ignore_index: int, label_smoothing: float
+    dloss: Array,
+    logits: Array,
+    target: Array,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    inner: Inner,
 ) -> Array:
     """The gradient with respect to the logits; in rows of ignored targets 0, or NaN where softmax is NaN."""
     weights = _target_distribution(target, logits.shape[1], ignore_index, label_smoothing)
     scale = dloss * _row_weight(target, reduction, ignore_index)
-    softmax = np.exp(_log_softmax(logits))
+    softmax = np.exp(_log_softmax(logits, inner))
     return np.where((target != ignore_index)[:, None], scale * (softmax - weights), 0.0 * softmax)

@@ -9,8 +9,8 @@ from typing import Literal
 
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import FixedBitwidthType, IntegerAttr, ModuleOp, TensorType
-from xdsl.ir import Attribute, OpResult, SSAValue
+from xdsl.dialects.builtin import FixedBitwidthType, IntegerAttr, ModuleOp
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
 
@@ -42,10 +42,10 @@ Of = int | Literal["mean"] | tuple[Literal["mean"], int]
 class AverageRanksPass(ModulePass):
     """Let every gradient be the mean of those of all ranks, and every new value of a buffer with `aicf.of_rank` that rank's.
 
-    Gradients of one type go in buckets, in the order in which they exist. A collective gathers a bucket of all ranks. The
-    sum is made here, in the order of ranks, in f32 for 16-bit numbers, and its mean is rounded once: the arithmetic of as
-    many micro-batches. A gradient that is a wider copy of 16-bit numbers, as under autocast, is exchanged as these: half the
-    bytes, the same sum.
+    Gradients of one type go in buckets, in the order in which they exist. A collective makes the mean of a bucket. It adds in
+    the order of ranks, in f32 for 16-bit numbers, and the mean is rounded once: the arithmetic of as many micro-batches. A
+    gradient that is a wider copy of 16-bit numbers, as under autocast, is exchanged as these: half the bytes, the same sum.
+    What is made of a mean stands behind the next collective.
 
     Options:
       group: the name of the group
@@ -94,10 +94,14 @@ class Averaging:
         buckets: list[tuple[Of, list[SSAValue]]] = [
             (each, bucket) for each, values in given.items() for bucket in self.buckets(values)
         ]
+        buckets.sort(key=lambda pair: self.place(pair[1][-1]))
+        exchanged = [self.exchanged(bucket, each) for each, bucket in buckets]
         new = dict[tuple[Of, SSAValue], SSAValue | None]()
-        for each, bucket in sorted(buckets, key=lambda pair: self.place(pair[1][-1])):
-            for value, exchanged in zip(bucket, self.exchanged(bucket, each), strict=True):
-                new[each, value] = exchanged
+        # Each behind the collective that follows its own: launches of one stream wait in the order of the text.
+        behind = [each.op for each in exchanged[1:] + exchanged[-1:]]
+        for (each, bucket), own, later in reversed([*zip(buckets, exchanged, behind, strict=True)]):
+            for value, taken in zip(bucket, self.taken(bucket, each, own, later), strict=True):
+                new[each, value] = taken
         results = [
             (value if each is None else new[each, value], label)
             for (value, label), each in zip(self.results, wanted, strict=True)
@@ -138,20 +142,32 @@ class Averaging:
         value = narrowest(value)
         return self.order[value.op] if isinstance(value, OpResult) else -1
 
-    def exchanged(self, values: Sequence[SSAValue], wanted: Of) -> Sequence[SSAValue | None]:
-        """The mean of each value over all ranks, or what it is on one of them; None for what this rank does not take."""
+    def exchanged(self, values: Sequence[SSAValue], wanted: Of) -> OpResult:
+        """The values of all ranks, or their means, as one; as soon as the last of them exists."""
         narrow = [narrowest(value) for value in values]
-        last, element = narrow[-1], element_type(values[-1])
+        last = narrow[-1]
         start = InsertPoint.at_start(self.function.body.block)
         point = InsertPoint.after(last.op) if isinstance(last, OpResult) else start
         emitter = Emitter(point, location_of(last))
         flat = [emitter.emit(nn.ReshapeOp(value, [prod(shape_of(value))])) for value in narrow]
         joined = flat[0] if len(flat) == 1 else emitter.emit(nn.ConcatOp(flat, 0), "bucket")
-        gathered = all_gather(emitter, joined, self.options.group, self.options.ranks)
+        group, ranks = self.options.group, self.options.ranks
+        op = (nn.AllGatherOp if isinstance(wanted, int) else nn.AllReduceOp)(joined, group, ranks)
+        ending = "of_ranks" if isinstance(wanted, int) else "mean"
+        emitter.emit(op, f"{joined.name_hint or 'value'}.{ending}")
+        return op.result
+
+    def taken(
+        self, values: Sequence[SSAValue], wanted: Of, exchanged: SSAValue, later: Operation
+    ) -> Sequence[SSAValue | None]:
+        """The mean of each value over all ranks, or what it is on one of them, made behind `later`; None for what this rank does
+        not take.
+        """
         if not self.takes(wanted):
             return [None] * len(values)
-        of_ranks = [emitter.cast(value, element) for value in rows_of(emitter, gathered)]
-        whole = of_ranks[wanted] if isinstance(wanted, int) else self.mean(emitter, of_ranks)
+        emitter = Emitter(InsertPoint.after(later), location_of(exchanged))
+        one = rows_of(emitter, exchanged)[wanted] if isinstance(wanted, int) else exchanged
+        whole = emitter.cast(one, element_type(values[-1]))
         parts: Sequence[SSAValue] = [whole]
         if len(values) > 1:
             parts = emitter.builder.insert(
@@ -164,12 +180,6 @@ class Averaging:
             )
             for part, value in zip(parts, values, strict=True)
         ]
-
-    def mean(self, emitter: Emitter, values: Sequence[SSAValue]) -> SSAValue:
-        """The mean of one value of each rank, in their order."""
-        total = sum_of(emitter, values)
-        count = emitter.emit(nn.ConstantOp(len(values), TensorType(element_type(total), [])))
-        return emitter.cast(emitter.emit(nn.DivOp(total, count)), element_type(values[0]))
 
 
 def same_on_all_ranks(function: func.FuncOp) -> set[SSAValue]:
@@ -184,7 +194,7 @@ def same_on_all_ranks(function: func.FuncOp) -> set[SSAValue]:
         and (label.role != "buffer" or OF_RANK in dict(label.rest) or label.is_literal)
     }
     for op in function.body.block.ops:
-        if isinstance(op, nn.GATHERS) or all(value in found for value in op.operands):
+        if isinstance(op, nn.COLLECTIVES) or all(value in found for value in op.operands):
             found.update(op.results)
     return found
 
@@ -219,8 +229,8 @@ def in_order(function: func.FuncOp) -> None:
     """Let every collective of a function wait for the one in front of it in the text."""
     before: tuple[SSAValue, ...] = ()
     for op in function.body.block.ops:
-        if isinstance(op, nn.GATHERS):
-            op.operands = [op.x, *([op.status] if isinstance(op, nn.AllGatherStatusOp) else []), *before]
+        if isinstance(op, nn.COLLECTIVES):
+            op.operands = [op.x, *([op.status] if isinstance(op, nn.CollectiveStatusOp) else []), *before]
             before = (op.results[0],)
 
 

@@ -64,7 +64,7 @@ class VoteRanksPass(ModulePass):
         given = [value for value, label in returned if label.role == STATUS]
         status = given[0] if given else status_argument(function)
         code = 1 + max((op.codes[-1] for op in function.walk() if isinstance(op, nn.CheckOp)), default=0)
-        last = last_gather(function)
+        last = last_collective(function)
         late = None if last is None else checks_after(function, last, status)
         if last is None or late is None:
             emitter = Emitter(InsertPoint.before(return_op(function)), function.location)
@@ -87,31 +87,31 @@ class VoteRanksPass(ModulePass):
         in_order(function)
 
 
-def last_gather(function: func.FuncOp) -> nn.AllGatherOp | None:
+def last_collective(function: func.FuncOp) -> nn.CollectiveOp | None:
     """The last collective of a function."""
-    gathers = (op for op in reversed(list(function.body.block.ops)) if isinstance(op, nn.AllGatherOp))
-    return next(gathers, None)
+    found = (op for op in reversed(list(function.body.block.ops)) if isinstance(op, nn.CollectiveOp))
+    return next(found, None)
 
 
-def with_status(gather: nn.AllGatherOp, status: SSAValue) -> nn.AllGatherStatusOp:
+def with_status(last: nn.CollectiveOp, status: SSAValue) -> nn.CollectiveStatusOp:
     """Let a collective carry a status."""
-    op = nn.AllGatherStatusOp(gather.x, status, gather.group.data, gather.ranks.value.data)
-    op.location = gather.location
-    op.gathered.name_hint, op.statuses.name_hint = gather.result.name_hint, "status.of_ranks"
-    Rewriter.replace_op(gather, op, [op.gathered])
+    op = nn.WITH_STATUS[type(last)](last.x, status, last.group.data, last.ranks.value.data)
+    op.location = last.location
+    op.result.name_hint, op.statuses.name_hint = last.result.name_hint, "status.of_ranks"
+    Rewriter.replace_op(last, op, [op.result])
     return op
 
 
-def checks_after(function: func.FuncOp, gather: nn.AllGatherOp, status: SSAValue) -> list[nn.CheckOp] | None:
+def checks_after(function: func.FuncOp, last: nn.CollectiveOp, status: SSAValue) -> list[nn.CheckOp] | None:
     """The last checks of a function, as far as they come after a collective, where all are of what the ranks have alike.
 
     None where one is of a value that each rank has for itself.
     """
     same, found = same_on_all_ranks(function), list[nn.CheckOp]()
-    while not is_before(status, gather):
+    while not is_before(status, last):
         check = status.owner
         if isinstance(check, nn.CheckFiniteOp):
-            check_own_before(check, gather, same)
+            check_own_before(check, last, same)
         if not isinstance(check, nn.CheckOp) or not same.issuperset(check.operands[1:]):
             return None
         found.insert(0, check)
@@ -119,7 +119,7 @@ def checks_after(function: func.FuncOp, gather: nn.AllGatherOp, status: SSAValue
     return found
 
 
-def check_own_before(check: nn.CheckFiniteOp, gather: nn.AllGatherOp, same: set[SSAValue]) -> None:
+def check_own_before(check: nn.CheckFiniteOp, last: nn.CollectiveOp, same: set[SSAValue]) -> None:
     """Check the first values, such as the loss of each rank, before a collective, and those that all have alike where it was.
 
     The codes stay as they are.
@@ -128,9 +128,9 @@ def check_own_before(check: nn.CheckFiniteOp, gather: nn.AllGatherOp, same: set[
     rest, code = check.x[len(own) :], check.code.value.data
     if not own or not rest or not same.issuperset(rest):
         return
-    if all(is_before(value, gather) for value in (check.status, *own)):
+    if all(is_before(value, last) for value in (check.status, *own)):
         first = nn.CheckFiniteOp(check.status, own, code)
-        status = Emitter(InsertPoint.before(gather), check.location).emit(first)
+        status = Emitter(InsertPoint.before(last), check.location).emit(first)
         check.operands = [status, *rest]
         check.code = IntegerAttr(code + len(own), i64)
 

@@ -1,12 +1,14 @@
 """One step of several processes, each with a GPU, beside DistributedDataParallel and beside micro-batches of one GPU.
 
-    python tests/gpu/data_parallel.py [--ranks 2] [--width 256 2048] [--only PART ...] [--device cpu]
+    python tests/gpu/data_parallel.py [--ranks 2] [--width 256 2048] [--only PART ...] [--times 20] [--device cpu]
 
-steps: 20 steps, half of them replayed, have the same bits in 5 runs, on every rank, and as micro-batches; and torch's numbers.
+steps: 50 steps, half of them replayed, have the same bits in 5 runs, on every rank, and as micro-batches; and torch's numbers.
 faults: what one rank does alone fails on all, and changes nothing. killed: the others end with whole steps.
+apart: a thousand replays with random pauses have the bits of replays without.
 zero: a divided optimizer has the bits and the files of a whole one; zero_faults and zero_killed are the two above with it.
 zero_2, zero_2_faults, zero_2_killed: the same with divided gradients.
 batch_norm: SyncBatchNorm beside one GPU with all batches. certified: each rank's certificate is equal.
+models: GPT-2 and ResNet-50 beside DistributedDataParallel, f64 and micro-batches; it has no width.
 
 Ranks may share a GPU. Exit status 1 if anything is wrong.
 """
@@ -29,6 +31,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from model_ranks import whole_models
 from norm_ranks import batch_norm
 from rank_steps import (
     DEVICE,
@@ -50,12 +53,13 @@ from zero_ranks import zero
 
 from aicf_mlir import AicfError
 
-STEPS, REPLAYED = 20, 10
-LIMITS_S = {"zero": 400, "zero_2": 400, "batch_norm": 300, "certified": 300}
+STEPS, REPLAYED = 50, 25
+TIMES = int(os.environ.get("TIMES", "1"))
+LIMITS_S = {"zero": 400, "zero_2": 400, "batch_norm": 300, "certified": 300, "models": 600}
 LIMIT_S = 150
 """Of the other parts."""
 PARTS = (
-    *("steps", "faults", "killed", "batch_norm", "certified"),
+    *("steps", "apart", "faults", "killed", "batch_norm", "certified", "models"),
     *("zero", "zero_faults", "zero_killed", "zero_2", "zero_2_faults", "zero_2_killed"),
 )
 
@@ -115,41 +119,108 @@ def equal_steps(rank: int, ranks: int) -> None:
 
 
 def faults(rank: int, divided: int = 0) -> None:
-    """Each is done by rank 1 alone, and all raise; then all go on."""
+    """Each is done by rank 1 alone, and all raise; then all go on. So many times."""
     module = mlp()
     optimizer = adam(module)
     step = compiled(module, optimizer, batch(0, rank), check_finite=True, zero=divided)
     step.train_step(batch(0, rank))
     step.capture(batch(1, rank))
+    odd = rank == 1
 
     def bad_label(given: Batch) -> Batch:
         return given[0], torch.where(torch.arange(len(given[1]), device=DEVICE) == 3, 77, given[1])
 
-    def not_finite(given: Batch) -> Batch:
-        return given[0] * torch.inf, given[1]
+    def with_activation(name: str) -> None:
+        module[1].approximate = name if odd else "none"
 
-    def shorter(given: Batch) -> Batch:
-        return given[0][:-1], given[1][:-1]
+    def in_time(call: Callable[[], object]) -> None:
+        call()
+        synchronize()
+        step.train_step(batch(6, rank))  # it tells of the one before, and is skipped
 
-    changes: dict[str, Callable[[Batch], Batch]] = {"label": bad_label, "NaN": not_finite, "shape": shorter}
-    for name, change in changes.items():
-        for what in (step.train_step, lambda given: step.replay(inputs=given, sync=True)):
+    def with_batch(change: Callable[[Batch], Batch], by_replay: bool) -> Callable[[], None]:
+        def call() -> None:
+            given = change(batch(5, rank)) if odd else batch(5, rank)
+            in_time(lambda: step.replay(inputs=given, sync=True) if by_replay else step.train_step(given))
+
+        return call
+
+    def on_guard() -> None:
+        with_activation("tanh")
+        step.train_step(batch(5, rank))
+
+    def of_other_model() -> None:
+        other = mlp(deep=2 if odd else 1)
+        compiled(other, adam(other), batch(0, rank))
+
+    changes: dict[str, Callable[[Batch], Batch]] = {
+        "label": bad_label,
+        "NaN": lambda given: (given[0] * torch.inf, given[1]),
+        "shape": lambda given: (given[0][:-1], given[1][:-1]),
+    }
+    calls = {
+        f"{name}{', replayed' * by_replay}": with_batch(change, by_replay)
+        for name, change in changes.items()
+        for by_replay in (False, True)
+    }
+    calls |= {"guard": on_guard, "other model": of_other_model}
+    longest = dict.fromkeys((*calls, "interrupt"), 0.0)
+    first: dict[str, str] = {}
+    for _ in range(TIMES):
+        for name, call in calls.items():
             before, begun = (digest(module), digest_of_state(optimizer)), time.monotonic()
-            given = batch(5, rank)
             try:
-                what(change(given) if rank == 1 else given)
-                synchronize()
-                step.train_step(batch(6, rank))  # it tells of the one before, and is skipped
+                call()
                 error = "none"
             except AicfError as raised:
                 error = f"{type(raised).__name__}: {raised}"[:110]
+            longest[name] = max(longest[name], time.monotonic() - begun)
             assert error != "none", name
             assert (digest(module), digest_of_state(optimizer)) == before, name
-            assert len(set(told(error.partition(":")[0]))) == 1 or name == "shape", told(error)
-            if rank == 0:
-                print(f"{name}: {error} after {time.monotonic() - begun:.2f} s")
+            assert first.setdefault(name, error)[:40] == error[:40], (first[name], error)
+            with_activation("none")
             step.train_step(batch(6, rank))
+        begun = time.monotonic()
+        interrupted(step, rank)
+        longest["interrupt"] = max(longest["interrupt"], time.monotonic() - begun)
     assert len(set(told(digest(module)))) == 1
+    assert max(longest.values()) < 30
+    for name, each in zip(first, zip(*told([*first.values()]), strict=True), strict=True):
+        if rank == 0:
+            print(f"{name}, {TIMES} times, at most {longest[name]:.2f} s: {each[0]} | {each[1]}")
+
+
+def interrupted(step: Any, rank: int) -> None:
+    """Ctrl-C on rank 1 while it waits for the others, who come later: it is told after whole steps, which all have made."""
+    if rank == 1:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        time.sleep(0.1)
+    try:
+        step.train_step(batch(7, rank))
+        step.replay(3, sync=True)
+        time.sleep(0.2)
+    except KeyboardInterrupt:
+        assert rank == 1, "another rank was interrupted"
+        step.replay(3, sync=True)
+        return
+    assert rank != 1, "nothing was raised"
+
+
+def apart(rank: int) -> None:
+    """A thousand replays, before each of which a rank sleeps as long as it likes, have the bits of as many without a pause."""
+    found: list[str] = []
+    for longest in (0.0, 2e-3):
+        module = mlp()
+        step = compiled(module, adam(module), batch(0, rank))
+        step.train_step(batch(0, rank))
+        step.capture(batch(1, rank))
+        for _ in range(1000):
+            time.sleep(random.random() * longest)
+            step.replay()
+        synchronize()
+        found += told(digest(module))
+    assert len(set(found)) == 1, found
 
 
 def killed(rank: int, divided: int = 0) -> None:
@@ -226,6 +297,8 @@ def main() -> None:
     dist.init_process_group("gloo", init_method=f"file://{os.environ['STORE']}", rank=rank, world_size=ranks)
     {
         "steps": partial(equal_steps, rank, ranks),
+        "apart": partial(apart, rank),
+        "models": partial(whole_models, rank),
         "faults": partial(faults, rank),
         "killed": partial(killed, rank),
         "zero": partial(zero, rank, ranks, Path(os.environ["STORE"]).parent, 1),
@@ -241,12 +314,12 @@ def main() -> None:
     os._exit(0)  # a lost group is not taken down
 
 
-def started(part: str, width: int, count: int, device: str) -> bool:
+def started(part: str, width: int, count: int, device: str, times: int) -> bool:
     """Run a part on all ranks; True if each ends as it has to, in time."""
     with tempfile.TemporaryDirectory() as folder:
         given = {
             "STORE": f"{folder}/store", "PART": part, "RANKS": str(count), "WIDTH": str(width),
-            "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "DEVICE": device,
+            "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "DEVICE": device, "TIMES": str(times),
         }  # fmt: skip
         ranks = [
             subprocess.Popen([sys.executable, __file__], env={**os.environ, **given, "RANK": str(rank)})
@@ -273,12 +346,16 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--ranks", type=int, default=2)
 parser.add_argument("--width", type=int, nargs="+", default=[256])
 parser.add_argument("--device", default="cuda")
+parser.add_argument(
+    "--times", type=int, default=1, help="how often a part has each fault, and is run where a rank is killed"
+)
 parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
 given = parser.parse_args()
 failed = [
     part
     for part in given.only
-    for width in given.width
-    if not started(part, width, given.ranks, given.device)
+    for width in given.width[: 1 if part == "models" else None]
+    for _ in range(given.times if part.endswith("killed") else 1)
+    if not started(part, width, given.ranks, given.device, given.times)
 ]
 sys.exit(1 if failed else 0)

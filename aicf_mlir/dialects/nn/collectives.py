@@ -1,5 +1,5 @@
-"""Collectives: values of every rank of a group. One moves bytes; `sum-ranks` writes a sum as that and additions in the order
-of ranks.
+"""Collectives: values of every rank of a group. One moves bytes, and one makes the mean of numbers; `sum-ranks` writes a sum
+as a gather and additions in the order of ranks.
 
 Every rank runs the same text, so every rank is at the same collective. A collective begins once its operands `after` are there:
 with the one in front of it among them, all have one order.
@@ -7,10 +7,11 @@ with the one in front of it among them, all have one order.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, TensorType, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, TensorType, f32, f64, i64
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
@@ -26,16 +27,23 @@ from aicf_mlir.dialects.nn.common import NNOp, ValueOp
 from aicf_mlir.ir.expect import Value, expect_float, expect_type, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.signature import STATUS_TYPE
-from aicf_mlir.ir.tensor_op import AnyTensor, shape_of
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of
 
-__all__ = ["GATHERS", "AllGatherOp", "AllGatherStatusOp", "SumOfRanksOp"]
+__all__ = [
+    "COLLECTIVES",
+    "WITH_STATUS",
+    "AllGatherOp",
+    "AllGatherStatusOp",
+    "AllReduceOp",
+    "AllReduceStatusOp",
+    "CollectiveOp",
+    "CollectiveStatusOp",
+    "SumOfRanksOp",
+]
 
 
-@irdl_op_definition
-class AllGatherOp(ValueOp):
-    """x of every rank, in their order: a first dimension with an element for each rank."""
-
-    name = "nn.all_gather"
+class CollectiveOp(ValueOp, abc.ABC):
+    """What all ranks have of x."""
 
     x = operand_def(TensorType)
     after = var_operand_def(TensorType)
@@ -49,25 +57,27 @@ class AllGatherOp(ValueOp):
         super().__init__(
             operands=[x, list(after)],
             properties={"group": StringAttr(group), "ranks": IntegerAttr(ranks, i64)},
-            result_types=[with_shape(x, [ranks, *shape_of(x)])],
+            result_types=[self.of_ranks(x, ranks)],
         )
 
     def inferred_type(self) -> AnyTensor:
-        return with_shape(self.x, [expect_group(self.group, self.ranks), *shape_of(self.x)])
+        return self.of_ranks(self.x, expect_group(self.group, self.ranks))
+
+    @staticmethod
+    @abc.abstractmethod
+    def of_ranks(x: Value, ranks: int) -> AnyTensor:
+        """The type of what so many ranks have."""
 
 
-@irdl_op_definition
-class AllGatherStatusOp(NNOp):
-    """x and the status of every rank, in their order, as one exchange: the status costs no exchange of its own."""
-
-    name = "nn.all_gather_status"
+class CollectiveStatusOp(NNOp, abc.ABC):
+    """The same, and the status of every rank, in their order, as one exchange: the status costs no exchange of its own."""
 
     x = operand_def(TensorType)
     status = operand_def(TensorType)
     after = var_operand_def(TensorType)
     group = prop_def(StringAttr)
     ranks = prop_def(IntegerAttr.constr(i64))
-    gathered = result_def(TensorType)
+    result = result_def(TensorType)
     statuses = result_def(TensorType)
 
     traits = traits_def(NotDifferentiable("it is put in where gradients are known already"))
@@ -77,17 +87,79 @@ class AllGatherStatusOp(NNOp):
         super().__init__(
             operands=[x, status, list(after)],
             properties={"group": StringAttr(group), "ranks": IntegerAttr(ranks, i64)},
-            result_types=[with_shape(x, [ranks, *shape_of(x)]), statuses_of(ranks)],
+            result_types=[self.of_ranks(x, ranks), statuses_of(ranks)],
         )
 
     def inferred_types(self) -> Sequence[AnyTensor]:
         expect_type("status", self.status, STATUS_TYPE)
         ranks = expect_group(self.group, self.ranks)
-        return [with_shape(self.x, [ranks, *shape_of(self.x)]), statuses_of(ranks)]
+        return [self.of_ranks(self.x, ranks), statuses_of(ranks)]
+
+    @staticmethod
+    @abc.abstractmethod
+    def of_ranks(x: Value, ranks: int) -> AnyTensor:
+        """The type of what so many ranks have."""
 
 
-GATHERS = (AllGatherOp, AllGatherStatusOp)
+def gathered_type(x: Value, ranks: int) -> AnyTensor:
+    """Each rank's x."""
+    return with_shape(x, [ranks, *shape_of(x)])
+
+
+def reduced_type(x: Value, ranks: int) -> AnyTensor:
+    """A mean, in the type in which numbers are added up. Raises VerifyException for x that are no floats."""
+    del ranks
+    expect_float("x", x)
+    return TensorType(f64 if element_type(x) == f64 else f32, shape_of(x))
+
+
+@irdl_op_definition
+class AllGatherOp(CollectiveOp):
+    """x of every rank, in their order: a first dimension with an element for each rank."""
+
+    name = "nn.all_gather"
+
+    of_ranks = staticmethod(gathered_type)
+
+
+@irdl_op_definition
+class AllGatherStatusOp(CollectiveStatusOp):
+    """x and the status of every rank, in their order."""
+
+    name = "nn.all_gather_status"
+
+    of_ranks = staticmethod(gathered_type)
+
+
+@irdl_op_definition
+class AllReduceOp(CollectiveOp):
+    """The mean of x over all ranks, which are added up in their order; every rank has it.
+
+    Sums and the mean are f32, or f64 if x is: those of 16-bit numbers are not rounded to 16 bits.
+    """
+
+    name = "nn.all_reduce"
+
+    of_ranks = staticmethod(reduced_type)
+
+
+@irdl_op_definition
+class AllReduceStatusOp(CollectiveStatusOp):
+    """The mean of x over all ranks, as of `AllReduceOp`, and the status of every rank."""
+
+    name = "nn.all_reduce_status"
+
+    of_ranks = staticmethod(reduced_type)
+
+
+COLLECTIVES = (AllGatherOp, AllGatherStatusOp, AllReduceOp, AllReduceStatusOp)
 """The ops that exchange bytes."""
+
+WITH_STATUS: dict[type[CollectiveOp], type[CollectiveStatusOp]] = {
+    AllGatherOp: AllGatherStatusOp,
+    AllReduceOp: AllReduceStatusOp,
+}
+"""The op that exchanges a status too, by the one that does not."""
 
 
 @irdl_op_definition

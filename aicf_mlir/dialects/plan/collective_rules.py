@@ -15,7 +15,7 @@ from aicf_mlir.ir.roles import KEPT_ROLES
 if TYPE_CHECKING:
     from aicf_mlir.dialects.plan.program import ProgramOp
 
-COLLECTIVES = ("all_gather", "all_gather_status")
+COLLECTIVES = ("all_gather", "all_gather_status", "all_reduce", "all_reduce_status")
 """The ops that all ranks of a group run together."""
 
 VOTE = "check_ranks"

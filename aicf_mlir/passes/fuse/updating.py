@@ -15,6 +15,7 @@ from aicf_mlir.ir.signature import result_labels, return_op
 from aicf_mlir.optimizers import LAUNCHES
 
 GATHERS: Mapping[type[Operation], int] = {kernel.AllGatherOp: 1, kernel.AllGatherStatusOp: 2}
+COLLECTIVES: Mapping[type[Operation], int] = {**GATHERS, kernel.AllReduceOp: 1, kernel.AllReduceStatusOp: 2}
 """The collectives, and how many operands each reads: the others are there for order."""
 
 LAST_ROLES = ("update", "grad", "output")
@@ -48,7 +49,7 @@ def updating(function: FuncOp) -> list[Operation]:
 
 def is_order(use: Use) -> bool:
     """True if a collective waits for the value, and reads none of it."""
-    return use.index >= GATHERS.get(type(use.operation), use.index + 1)
+    return use.index >= COLLECTIVES.get(type(use.operation), use.index + 1)
 
 
 def is_moved(value: SSAValue) -> bool:

@@ -53,8 +53,12 @@ def assign(
 
     Any other launch goes to the branch on which the plan is expected to end first. That is the branch that is free first, or
     among equal ones the branch of a launch that it waits for. It goes to branch 0 if the longest path loses nothing by it.
+
+    A launch `aside` takes longer than estimated where it waits for others. So it is not on branch 0 in front of launches that
+    could run meanwhile, even if it is of the longest path.
     """
     known = paths(lengths, edges)
+    apart = {index for index in aside if most > 1 and not all_wait_for(index, edges)}
     ahead = _still_critical(known)
     free = [0.0] * most
     ends: list[float] = []
@@ -71,11 +75,21 @@ def assign(
             else:
                 choices.append((end + rest, end, branch not in waited, branch))
         stays = index in known.critical or (length > longest and index not in aside)
-        branch = 0 if stays else min(choices)[-1]
+        branch = min(choices[1:])[-1] if index in apart else 0 if stays else min(choices)[-1]
         ends.append(max(ready, free[branch]) + length)
         free[branch] = ends[index]
         branches.append(branch)
     return branches
+
+
+def all_wait_for(early: int, edges: Sequence[Collection[int]]) -> bool:
+    """Whether every launch after `early` in the order of the plan waits for it."""
+    waiting = {early}
+    for index in range(early + 1, len(edges)):
+        if waiting.isdisjoint(edges[index]):
+            return False
+        waiting.add(index)
+    return True
 
 
 def _still_critical(known: Paths) -> list[float]:

@@ -269,23 +269,26 @@ Status check_indices(const OpDesc& op, FoundPlace* found, const LaunchContext& c
   return Status::ok();
 }
 
-// Few numbers, which one thread reads.
+// One warp, whose lanes share the ranks: the least code, and of equal ones that of the first rank.
 __global__ void check_ranks_kernel(StatusPlaces places, const int64_t* statuses, int64_t ranks,
                                    int64_t code) {
   dependency_wait();
-  if (threadIdx.x != 0) return;
-  const int64_t* first = nullptr;
-  int64_t ahead = 0;
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    const int64_t* of = statuses + rank * kStatusNumbers;
-    if (of[0] == 0 || (first && of[0] >= first[0])) continue;
-    first = of;
-    ahead = rank * code;
+  int64_t least = 0, position = 0, what = 0, of = ranks;
+  for (int64_t rank = threadIdx.x; rank < ranks; rank += kWarp) {
+    const int64_t* theirs = statuses + rank * kStatusNumbers;
+    const int64_t numbers[] = {theirs[0], theirs[1], theirs[2]};
+    if (numbers[0] == 0 || (least != 0 && numbers[0] >= least)) continue;
+    least = numbers[0], position = numbers[1], what = numbers[2], of = rank;
   }
-  if (first)
-    places.write(first[0] + ahead, first[1], first[2]);
-  else
-    places.write(0, 0, 0);
+  int64_t best = least, first = of;
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    const int64_t other = __shfl_xor_sync(0xffffffffu, best, lanes);
+    const int64_t rank = __shfl_xor_sync(0xffffffffu, first, lanes);
+    if (other == 0 || (best != 0 && (other > best || (other == best && rank > first)))) continue;
+    best = other, first = rank;
+  }
+  if (best == 0 ? threadIdx.x == 0 : of == first)
+    places.write(best == 0 ? 0 : best + first * code, position, what);
 }
 
 }  // namespace
@@ -329,7 +332,7 @@ Status check_finite_cuda(const OpDesc& op, const LaunchContext& ctx) {
 
 Status check_ranks_cuda(const OpDesc& op, const LaunchContext& ctx) {
   const TensorDesc& of_ranks = op.in("of_ranks");
-  return launch(ctx, 1, 32, 0, check_ranks_kernel, status_places(op, ctx), of_ranks.ptr<const int64_t>(),
+  return launch(ctx, 1, kWarp, 0, check_ranks_kernel, status_places(op, ctx), of_ranks.ptr<const int64_t>(),
                 of_ranks.shape[0], op.attrs.get(kCode));
 }
 

@@ -34,6 +34,10 @@ class Communicator {
   // byte of an aborted exchange has not come, no number of the statuses is 0.
   virtual Status all_gather(const void* from, void* to, size_t bytes, const Statuses& statuses,
                             const LaunchContext& ctx) const = 0;
+  // Their mean to `to`, as numbers_of() says, in the order of ranks. Has a workspace of
+  // all_reduce_workspace().
+  virtual Status all_reduce(const void* from, void* to, DType dtype, size_t bytes, const Statuses& statuses,
+                            const LaunchContext& ctx) const = 0;
   // From any thread: ends what waits for other ranks, on the device too. Nothing can be exchanged any more.
   virtual void abort() const = 0;
   // Why nothing can be exchanged any more.

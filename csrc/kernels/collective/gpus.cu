@@ -1,4 +1,5 @@
 // Collectives among GPUs: through mailboxes on one host, and by NCCL from host to host.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -9,11 +10,38 @@
 #include "kernels/collective/mailbox.h"
 #include "kernels/collective/params.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/common/numeric.cuh"
 
 namespace aicf {
 namespace {
 
 constexpr size_t kTold = 64;  // bytes that a rank tells: a status, and not numbers
+constexpr size_t kStatusBytes = kStatusNumbers * sizeof(int64_t);
+
+// The mean of `ranks` rows of `count` numbers, in their order.
+template <class T>
+__global__ void mean_kernel(const T* rows, cuda::Compute<T>* y, int ranks, int64_t count) {
+  cuda::dependency_wait();
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    cuda::Compute<T> total = cuda::widen(rows[i]);
+    for (int rank = 1; rank < ranks; ++rank) total += cuda::widen(rows[rank * count + i]);
+    y[i] = total / static_cast<cuda::Compute<T>>(ranks);
+  }
+}
+
+// Of rows of `bytes` each; to the number that byte `done` of x becomes.
+Status launch_mean(const void* rows, void* to, DType dtype, int ranks, size_t done, size_t bytes,
+                   const LaunchContext& ctx) {
+  return cuda::with_float_type(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    constexpr int kThreads = 256;
+    const auto count = static_cast<int64_t>(bytes / sizeof(T));
+    return cuda::launch(ctx, cuda::grid_stride_blocks(count, kThreads), kThreads, 0, mean_kernel<T>,
+                        static_cast<const T*>(rows), static_cast<cuda::Compute<T>*>(to) + done / sizeof(T),
+                        ranks, count);
+  });
+}
 
 class Gpus : public Communicator {
  public:
@@ -50,9 +78,20 @@ class Gpus : public Communicator {
     if (by_mailbox_) return mailbox_->all_gather(from, to, bytes, statuses, ctx);
     if (!lib_) return Status::state("the GPUs of the group are not connected");
     if (bytes) AICF_TRY(by_library(from, to, bytes, ctx));
-    // Not within the first: parts of an aborted one may have come.
-    constexpr size_t kStatusBytes = kStatusNumbers * sizeof(int64_t);
-    return statuses.to ? by_library(statuses.from, statuses.to, kStatusBytes, ctx) : Status::ok();
+    return tell(statuses, ctx);
+  }
+
+  Status all_reduce(const void* from, void* to, DType dtype, size_t bytes, const Statuses& statuses,
+                    const LaunchContext& ctx) const override {
+    AICF_TRY(state());
+    if (by_mailbox_) return mailbox_->all_reduce(from, to, dtype, bytes, statuses, ctx);
+    if (!lib_) return Status::state("the GPUs of the group are not connected");
+    for (size_t done = 0, part = 0; done < bytes; done += part) {
+      part = std::min(kTurn, bytes - done);
+      AICF_TRY(by_library(static_cast<const char*>(from) + done, ctx.workspace, part, ctx));
+      AICF_TRY(launch_mean(ctx.workspace, to, dtype, ranks_, done, part, ctx));
+    }
+    return tell(statuses, ctx);
   }
 
   void abort() const override {
@@ -72,6 +111,11 @@ class Gpus : public Communicator {
   int64_t ranks() const override { return ranks_; }
 
  private:
+  // Not within an exchange of numbers: parts of an aborted one may have come.
+  Status tell(const Statuses& statuses, const LaunchContext& ctx) const {
+    return statuses.to ? by_library(statuses.from, statuses.to, kStatusBytes, ctx) : Status::ok();
+  }
+
   Status by_library(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const {
     // Where the exchange is aborted, a status of ones is a failure, so that no update runs.
     if (bytes <= kTold)
@@ -89,24 +133,29 @@ class Gpus : public Communicator {
   mutable std::atomic<bool> aborted_{false};
 };
 
-class Gather : public LaunchState {
+class CollectiveLaunch : public LaunchState {
  public:
-  Gather(const char* id, const OpDesc& op, CommunicatorPointer communicator)
+  CollectiveLaunch(const char* id, const OpDesc& op, bool reduces, const Statuses& statuses,
+                   CommunicatorPointer communicator)
       : LaunchState(id, ""),
         communicator_(std::move(communicator)),
+        reduces_(reduces),
         from_(op.in("x").data),
         to_(op.out("y").data),
-        bytes_(op.in("x").bytes()) {}
-  Gather(const char* id, const OpDesc& op, CommunicatorPointer communicator, const Statuses& statuses)
-      : Gather(id, op, std::move(communicator)) {
-    statuses_ = statuses;
-  }
+        dtype_(op.in("x").dtype),
+        bytes_(op.in("x").bytes()),
+        statuses_(statuses) {}
 
   Status launch(const LaunchContext& ctx) const override {
     if (bytes_ == 0 && !statuses_.to) return Status::ok();
-    if (communicator_) return communicator_->all_gather(from_, to_, bytes_, statuses_, ctx);
-    AICF_TRY(copy(from_, to_, bytes_, ctx));
-    return copy(statuses_.from, statuses_.to, statuses_.to ? kStatusNumbers * sizeof(int64_t) : 0, ctx);
+    if (communicator_)
+      return reduces_ ? communicator_->all_reduce(from_, to_, dtype_, bytes_, statuses_, ctx)
+                      : communicator_->all_gather(from_, to_, bytes_, statuses_, ctx);
+    if (!reduces_)
+      AICF_TRY(copy(from_, to_, bytes_, ctx));
+    else if (bytes_)
+      AICF_TRY(launch_mean(from_, to_, dtype_, 1, 0, bytes_, ctx));
+    return copy(statuses_.from, statuses_.to, statuses_.to ? kStatusBytes : 0, ctx);
   }
   bool is_collective() const override { return true; }
 
@@ -119,15 +168,25 @@ class Gather : public LaunchState {
   }
 
   const CommunicatorPointer communicator_;  // null for a single rank
+  const bool reduces_;
   const void* from_;
   void* to_;
-  size_t bytes_;
-  Statuses statuses_;
+  const DType dtype_;
+  const size_t bytes_;
+  const Statuses statuses_;
 };
 
-Status communicator_for(const OpDesc& op, CommunicatorPointer* out) {
+Status prepare(const KernelVariant& self, const OpDesc& op, bool reduces, const Statuses& statuses,
+               LaunchPointer* out) {
+  CommunicatorPointer communicator;
   const int64_t ranks = op.attrs.get(kRanks);
-  return ranks > 1 ? communicator_of(op.attrs.get(kGroup), ranks, out) : Status::ok();
+  if (ranks > 1) AICF_TRY(communicator_of(op.attrs.get(kGroup), ranks, &communicator));
+  *out = std::make_shared<CollectiveLaunch>(self.name, op, reduces, statuses, std::move(communicator));
+  return Status::ok();
+}
+
+Statuses statuses_of(const OpDesc& op) {
+  return {op.in("status").ptr<const int64_t>(), op.out("statuses").ptr<int64_t>()};
 }
 
 }  // namespace
@@ -148,19 +207,22 @@ Status make_communicator(int device, int rank, int ranks, CommunicatorPointer* o
 
 Status prepare_all_gather_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
                                LaunchPointer* out) {
-  CommunicatorPointer communicator;
-  AICF_TRY(communicator_for(op, &communicator));
-  *out = std::make_shared<Gather>(self.name, op, std::move(communicator));
-  return Status::ok();
+  return prepare(self, op, false, {}, out);
 }
 
 Status prepare_all_gather_status_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
                                       LaunchPointer* out) {
-  CommunicatorPointer communicator;
-  AICF_TRY(communicator_for(op, &communicator));
-  const Statuses statuses{op.in("status").ptr<const int64_t>(), op.out("statuses").ptr<int64_t>()};
-  *out = std::make_shared<Gather>(self.name, op, std::move(communicator), statuses);
-  return Status::ok();
+  return prepare(self, op, false, statuses_of(op), out);
+}
+
+Status prepare_all_reduce_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
+                               LaunchPointer* out) {
+  return prepare(self, op, true, {}, out);
+}
+
+Status prepare_all_reduce_status_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
+                                      LaunchPointer* out) {
+  return prepare(self, op, true, statuses_of(op), out);
 }
 
 }  // namespace aicf

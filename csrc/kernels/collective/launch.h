@@ -8,10 +8,20 @@ namespace aicf {
 Status all_gather_cpu(const OpDesc& op, const LaunchContext& ctx);
 // (x, status, after...) -> (y[ranks, x...], statuses[ranks, 3]): the same, with the status of every rank.
 Status all_gather_status_cpu(const OpDesc& op, const LaunchContext& ctx);
+// (x, after...) -> (y[x...]): the mean of x over the ranks, which are added up in their order, in f32 or f64.
+Status all_reduce_cpu(const OpDesc& op, const LaunchContext& ctx);
+// (x, status, after...) -> (y[x...], statuses[ranks, 3])
+Status all_reduce_status_cpu(const OpDesc& op, const LaunchContext& ctx);
+// Bytes in which x of all ranks is gathered, a part at a time.
+size_t all_reduce_workspace(const OpDesc& op);
 // The same among GPUs; see communicators.h.
 Status prepare_all_gather_cuda(const KernelVariant& self, const OpDesc& op, const std::string& asked,
                                LaunchPointer* out);
 Status prepare_all_gather_status_cuda(const KernelVariant& self, const OpDesc& op, const std::string& asked,
+                                      LaunchPointer* out);
+Status prepare_all_reduce_cuda(const KernelVariant& self, const OpDesc& op, const std::string& asked,
+                               LaunchPointer* out);
+Status prepare_all_reduce_status_cuda(const KernelVariant& self, const OpDesc& op, const std::string& asked,
                                       LaunchPointer* out);
 
 }  // namespace aicf

@@ -7,19 +7,21 @@
 //
 // Many bytes are moved by the copy engines instead, since blocks that wait for their flags would keep the
 // multiprocessors from the products beside them. A piece is copied into a bay of every other rank; a flag
-// says that it is there; a kernel brings it from the bay to its place. There are two bays, and each exchange
-// has an even number of pieces, so a node of a graph always writes into the same bay. With the flag of piece
-// p a rank says too that it has emptied the bay of p - 2: so the flags of p - 1 have been seen, and piece p +
-// 1 goes where p - 1 was.
+// says that it is there; a kernel takes it out of the bay. There are kDepth bays, and each exchange has a
+// multiple of so many pieces, so a node of a graph always writes into the same bay. With the flag of piece p
+// a rank says too that it has emptied the bay of p - 1. Piece p + kDepth - 1, which goes into the same bay,
+// waits for that, and for no other: copies follow one another, on a stream of their own.
 //
 // Statuses that go along have a block of their own, the last one. They go after all pieces.
 //
 // Launches of one group run one after the other on each rank, and in the same order on all.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/collective/mailbox.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/common/numeric.cuh"
 
 namespace aicf::cuda {
 namespace {
@@ -29,6 +31,7 @@ constexpr int kRows = kBlocks + 1;            // and the block of the statuses
 constexpr size_t kSlice = 8192;               // bytes of a block and a round: 16 of each thread
 constexpr unsigned kSlots = 4;                // rounds in a mailbox
 constexpr size_t kBays = size_t{64} << 20;    // bytes of all bays of a mailbox
+constexpr int64_t kDepth = Mailbox::kDepth;   // bays of each rank
 constexpr size_t kMany = size_t{4} << 20;     // bytes from which on the copy engines move them
 constexpr int kPatience = 1024;               // looks at a flag between two at what the host says
 
@@ -52,16 +55,16 @@ __device__ __forceinline__ char* slice_of(char* mailbox, int ranks, uint32_t rou
   return mailbox + slices_at(ranks) + ((round % kSlots * ranks + rank) * kRows + block) * kSlice;
 }
 // Then the meeting: how many pieces have come from all, flags that the others raise, and whether the last
-// piece has come; and bays[2][rank].
+// piece has come; and bays[kDepth][rank].
 __host__ __device__ constexpr size_t meeting_at(int ranks) {
   return slices_at(ranks) + size_t{kSlots} * ranks * kRows * kSlice;
 }
 __host__ __device__ constexpr size_t bays_at(int ranks) { return meeting_at(ranks) + 256; }
 __host__ __device__ constexpr size_t bay_of(int ranks) {
-  return kBays / 2 / static_cast<size_t>(ranks) / 256 * 256;
+  return kBays / kDepth / static_cast<size_t>(ranks) / 256 * 256;
 }
 constexpr size_t bytes_of(int ranks) {
-  return bays_at(ranks) + 2 * static_cast<size_t>(ranks) * bay_of(ranks);
+  return bays_at(ranks) + kDepth * static_cast<size_t>(ranks) * bay_of(ranks);
 }
 static_assert((kMostNeighbours + 2) * sizeof(uint32_t) <= 256);
 
@@ -73,7 +76,7 @@ __host__ __device__ __forceinline__ Meeting* meeting_of(char* mailbox, int ranks
 }
 __host__ __device__ __forceinline__ char* bay_of(char* mailbox, int ranks, size_t piece, int rank) {
   return mailbox + bays_at(ranks) +
-         (piece % 2 * static_cast<size_t>(ranks) + static_cast<size_t>(rank)) * bay_of(ranks);
+         (piece % kDepth * static_cast<size_t>(ranks) + static_cast<size_t>(rank)) * bay_of(ranks);
 }
 
 __device__ __forceinline__ void raise(uint32_t* flag, uint32_t round) {
@@ -97,46 +100,116 @@ __device__ Word ones() {
   return word;
 }
 
-// What this block exchanges: part `part` of so many. False where some of it has not come.
+// The words of all ranks, `at(rank)`, of which none waits for another.
+template <class Word, class At>
+__device__ __forceinline__ void read_all(Word (&words)[kMostNeighbours], int ranks, At at) {
+#pragma unroll
+  for (int rank = 0; rank < kMostNeighbours; ++rank)
+    if (rank < ranks) words[rank] = at(rank);
+}
+
+// What becomes of them: they stay, one rank after the other.
 template <class Word>
-__device__ bool exchange(const Neighbours& neighbours, int rank, int ranks, const Word* x, Word* y,
+struct Rows {
+  Word* y;
+  int64_t words;
+
+  template <class At>
+  __device__ __forceinline__ void take(int64_t i, int ranks, bool here, At at) const {
+    Word given[kMostNeighbours];
+    read_all(given, ranks, at);
+#pragma unroll
+    for (int rank = 0; rank < kMostNeighbours; ++rank)
+      if (rank < ranks) y[rank * words + i] = here ? given[rank] : ones<Word>();
+  }
+};
+
+// Or the mean of the numbers in them, which are added up in the order of ranks.
+template <class Word, class T>
+struct Mean {
+  static constexpr int kNumbers = sizeof(Word) / sizeof(T);
+  static constexpr int kStored = kNumbers < kWidest<Compute<T>> ? kNumbers : kWidest<Compute<T>>;
+  using Stored = Vec<Compute<T>, kStored>;
+  Compute<T>* y;
+
+  template <class At>
+  __device__ __forceinline__ void take(int64_t i, int ranks, bool here, At at) const {
+    Word given[kMostNeighbours];
+    read_all(given, ranks, at);
+    Compute<T> total[kNumbers];
+#pragma unroll
+    for (int rank = 0; rank < kMostNeighbours; ++rank) {
+      if (rank >= ranks) break;
+      Vec<T, kNumbers> numbers;
+      memcpy(&numbers, &given[rank], sizeof(Word));
+#pragma unroll
+      for (int n = 0; n < kNumbers; ++n)
+        total[n] = rank == 0 ? widen(numbers.at[n]) : total[n] + widen(numbers.at[n]);
+    }
+    // Of a power of two the inverse is exact, so that a product has the bits of the quotient.
+    const auto count = static_cast<Compute<T>>(ranks), inverse = 1 / count;
+    const bool is_exact = (ranks & (ranks - 1)) == 0;
+#pragma unroll
+    for (int n = 0; n < kNumbers; ++n) total[n] = is_exact ? total[n] * inverse : total[n] / count;
+#pragma unroll
+    for (int k = 0; k < kNumbers / kStored; ++k) {
+      Stored mean;
+#pragma unroll
+      for (int n = 0; n < kStored; ++n) mean.at[n] = total[k * kStored + n];
+      reinterpret_cast<Stored*>(y)[i * (kNumbers / kStored) + k] = here ? mean : ones<Stored>();
+    }
+  }
+};
+
+// What this block exchanges: part `part` of so many. False where some of it has not come.
+template <class Word, class To>
+__device__ bool exchange(const Neighbours& neighbours, int rank, int ranks, const Word* x, const To& to,
                          int64_t words, int64_t part, int64_t parts, const volatile int* aborted) {
   constexpr int64_t kSome = kSlice / sizeof(Word);
+  constexpr int kOwn = static_cast<int>(kSome / kThreads);  // words of a slice and a thread
   char* own = neighbours.mailbox[rank];
   const uint32_t before = *rounds_of(own, ranks, blockIdx.x);
   const int64_t begin = part * kSome, step = parts * kSome;
   const auto rounds = static_cast<uint32_t>(words > begin ? (words - begin + step - 1) / step : 0);
   const int other = static_cast<int>(threadIdx.x);
+  Word last[kOwn], next[kOwn];
   bool here = true;
-  for (uint32_t n = 0; n <= rounds; ++n) {  // writes slice n, and copies slice n - 1
+  for (uint32_t n = 0; n <= rounds; ++n) {  // writes slice n, and takes slice n - 1
     if (n < rounds) {
       const int64_t first = begin + n * step, count = min(kSome, words - first);
-      for (int64_t i = threadIdx.x; here && i < count; i += kThreads) {
-        const Word word = x[first + i];
-        y[rank * words + first + i] = word;
-        for (int far = 1; far < ranks; ++far) {
+#pragma unroll
+      for (int k = 0; k < kOwn; ++k) {
+        const int64_t i = threadIdx.x + k * kThreads;
+        if (i >= count) break;
+        next[k] = x[first + i];
+        for (int far = 1; here && far < ranks; ++far) {
           char* mailbox = neighbours.mailbox[(rank + far) % ranks];
-          reinterpret_cast<Word*>(slice_of(mailbox, ranks, before + n + 1, rank, blockIdx.x))[i] = word;
+          reinterpret_cast<Word*>(slice_of(mailbox, ranks, before + n + 1, rank, blockIdx.x))[i] = next[k];
         }
       }
-      __threadfence_system();
+      // What the threads of the block wrote before the barrier is there before the flag: it is released.
       __syncthreads();
       if (here && other < ranks && other != rank)
         raise(flag_of(neighbours.mailbox[other], rank, blockIdx.x), before + n + 1);
     }
-    if (n == 0) continue;
-    if (here && other < ranks && other != rank)
-      here = is_raised(flag_of(own, other, blockIdx.x), before + n, aborted);
-    here = __syncthreads_and(here);
-    const int64_t first = begin + (n - 1) * step, count = min(kSome, words - first);
-    for (int far = 1; far < ranks; ++far) {
-      const int from = (rank + far) % ranks;
-      const auto* slice = reinterpret_cast<const Word*>(slice_of(own, ranks, before + n, from, blockIdx.x));
-      for (int64_t i = threadIdx.x; i < count; i += kThreads)
-        y[from * words + first + i] = here ? __ldcg(slice + i) : ones<Word>();
+    if (n > 0) {
+      if (here && other < ranks && other != rank)
+        here = is_raised(flag_of(own, other, blockIdx.x), before + n, aborted);
+      here = __syncthreads_and(here);
+      const int64_t first = begin + (n - 1) * step, count = min(kSome, words - first);
+#pragma unroll
+      for (int k = 0; k < kOwn; ++k) {
+        const int64_t i = threadIdx.x + k * kThreads;
+        if (i >= count) break;
+        to.take(first + i, ranks, here, [&](int from) {
+          if (from == rank) return last[k];
+          const char* slice = slice_of(own, ranks, before + n, from, blockIdx.x);
+          return __ldcg(reinterpret_cast<const Word*>(slice) + i);
+        });
+      }
     }
-    if (!here)
-      for (int64_t i = threadIdx.x; i < count; i += kThreads) y[rank * words + first + i] = ones<Word>();
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) last[k] = next[k];
   }
   __syncthreads();
   // Also of what was aborted: a later launch must not take the flag of a round of this one for its own.
@@ -144,17 +217,17 @@ __device__ bool exchange(const Neighbours& neighbours, int rank, int ranks, cons
   return here;
 }
 
-template <class Word>
+template <class Word, class To>
 __global__ void __launch_bounds__(kThreads)
-    all_gather_kernel(Neighbours neighbours, int rank, int ranks, const Word* x, Word* y, int64_t words,
-                      Statuses statuses, const volatile int* aborted) {
+    exchange_kernel(const __grid_constant__ Neighbours neighbours, int rank, int ranks, const Word* x, To to,
+                    int64_t words, Statuses statuses, const volatile int* aborted) {
   dependency_wait();
   const unsigned blocks = statuses.to ? gridDim.x - 1 : gridDim.x;
   const bool has_statuses = blockIdx.x == blocks;
   const bool here = has_statuses
-                        ? exchange<int64_t>(neighbours, rank, ranks, statuses.from, statuses.to,
-                                            kStatusNumbers, 0, 1, aborted)
-                        : exchange(neighbours, rank, ranks, x, y, words, blockIdx.x, blocks, aborted);
+                        ? exchange(neighbours, rank, ranks, statuses.from,
+                                   Rows<int64_t>{statuses.to, kStatusNumbers}, kStatusNumbers, 0, 1, aborted)
+                        : exchange(neighbours, rank, ranks, x, to, words, blockIdx.x, blocks, aborted);
   // The statuses hold only where every block has what it waits for. The block that has them writes them, then
   // looks at `lost`; one that gives up sets `lost`, then overwrites them. With a fence between, one of both
   // comes after the other. Thread i has number i of each status all the way.
@@ -169,7 +242,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One warp. What was copied to the others before is there, and what they copied is here.
-__global__ void meet_kernel(Neighbours neighbours, int rank, int ranks, const volatile int* aborted) {
+__global__ void meet_kernel(const __grid_constant__ Neighbours neighbours, int rank, int ranks,
+                            const volatile int* aborted) {
   dependency_wait();
   Meeting* own = meeting_of(neighbours.mailbox[rank], ranks);
   const uint32_t piece = own->met + 1;
@@ -177,7 +251,6 @@ __global__ void meet_kernel(Neighbours neighbours, int rank, int ranks, const vo
   bool here = true;
   __syncwarp();
   if (other < ranks && other != rank) {
-    __threadfence_system();
     raise(&meeting_of(neighbours.mailbox[other], ranks)->raised[rank], piece);
     here = is_raised(&own->raised[other], piece, aborted);
   }
@@ -188,22 +261,20 @@ __global__ void meet_kernel(Neighbours neighbours, int rank, int ranks, const vo
   if (!here) *lost_of(neighbours.mailbox[rank], ranks) = 1;
 }
 
-// From the bays, and from x the own part, to `y[rank][whole]`: `words` of each, `first` of them on.
+// What is in the bays, with x, the own part: `words` of each, `first` of them on.
+template <class To>
 __global__ void __launch_bounds__(kThreads)
-    empty_bays_kernel(Neighbours neighbours, int rank, int ranks, size_t piece, const uint4* x, uint4* y,
-                      int64_t whole, int64_t first, int64_t words) {
+    empty_bays_kernel(const __grid_constant__ Neighbours neighbours, int rank, int ranks, size_t piece,
+                      const uint4* x, To to, int64_t first, int64_t words) {
   dependency_wait();
-  const bool well = meeting_of(neighbours.mailbox[rank], ranks)->well != 0;
-  for (int from = 0; from < ranks; ++from) {
-    const auto* bay =
-        from == rank ? x + first
-                     : reinterpret_cast<const uint4*>(bay_of(neighbours.mailbox[rank], ranks, piece, from));
-    uint4* const to = y + from * whole + first;
-    const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-#pragma unroll 4
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < words; i += step)
-      to[i] = well ? __ldcg(bay + i) : ones<uint4>();
-  }
+  char* own = neighbours.mailbox[rank];
+  const bool well = meeting_of(own, ranks)->well != 0;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < words; i += step)
+    to.take(first + i, ranks, well, [&](int from) {
+      return from == rank ? x[first + i]
+                          : __ldcg(reinterpret_cast<const uint4*>(bay_of(own, ranks, piece, from)) + i);
+    });
 }
 
 template <class Word>
@@ -219,11 +290,11 @@ std::unique_ptr<Mailbox> Mailbox::make(int rank, int ranks) {
   std::unique_ptr<Mailbox> made(new Mailbox(rank, ranks));
   void *memory = nullptr, *word = nullptr;
   cudaIpcMemHandle_t handle;
-  const bool is_there = cudaMalloc(&memory, bytes_of(ranks)) == cudaSuccess &&
-                        cudaMemset(memory, 0, bytes_of(ranks)) == cudaSuccess &&
-                        cudaDeviceSynchronize() == cudaSuccess &&
-                        cudaIpcGetMemHandle(&handle, memory) == cudaSuccess &&
-                        cudaHostAlloc(&word, sizeof(int), cudaHostAllocMapped) == cudaSuccess;
+  const bool is_there =
+      cudaMalloc(&memory, bytes_of(ranks)) == cudaSuccess &&
+      cudaMemset(memory, 0, bytes_of(ranks)) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess &&
+      cudaIpcGetMemHandle(&handle, memory) == cudaSuccess &&
+      cudaHostAlloc(&word, sizeof(int), cudaHostAllocMapped) == cudaSuccess && made->make_streams();
   if (!is_there) {
     (void)cudaFree(memory);
     (void)cudaGetLastError();
@@ -234,6 +305,17 @@ std::unique_ptr<Mailbox> Mailbox::make(int rank, int ranks) {
   *made->aborted_ = 0;
   made->address_.assign(reinterpret_cast<const char*>(&handle), sizeof handle);
   return made;
+}
+
+bool Mailbox::make_streams() {
+  bool well = true;
+  for (cudaStream_t* stream : {&copying_, &emptying_})
+    well = well && cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking) == cudaSuccess;
+  std::vector<cudaEvent_t*> events{&begun_, &copied_, &emptied_};
+  for (cudaEvent_t& met : met_) events.push_back(&met);
+  for (cudaEvent_t* event : events)
+    well = well && cudaEventCreateWithFlags(event, cudaEventDisableTiming) == cudaSuccess;
+  return well;
 }
 
 Status Mailbox::open(const std::vector<std::string>& addresses) {
@@ -252,45 +334,85 @@ Status Mailbox::open(const std::vector<std::string>& addresses) {
   return Status::ok();
 }
 
-Status Mailbox::gather_by_copies(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const {
+template <class To>
+Status Mailbox::run_copies(const void* from, const To& to, size_t bytes, const LaunchContext& ctx) const {
   constexpr auto kWord = static_cast<int64_t>(sizeof(uint4));
   const auto words = static_cast<int64_t>(bytes) / kWord;
-  const int64_t pairs =
-      ceil_div<int64_t>(static_cast<int64_t>(bytes), static_cast<int64_t>(2 * bay_of(ranks_)));
-  const int64_t most = ceil_div(words, 2 * pairs);
+  const int64_t pieces =
+      kDepth * ceil_div<int64_t>(static_cast<int64_t>(bytes), kDepth * static_cast<int64_t>(bay_of(ranks_)));
+  const int64_t most = ceil_div(words, pieces);
   const auto* x = static_cast<const uint4*>(from);
-  for (int64_t piece = 0; piece < 2 * pairs; ++piece) {
+  const auto stream = static_cast<cudaStream_t>(ctx.stream);
+  LaunchContext beside = ctx;
+  beside.stream = emptying_;
+  AICF_CUDA_TRY(cudaEventRecord(begun_, stream));
+  AICF_CUDA_TRY(cudaStreamWaitEvent(copying_, begun_));
+  for (int64_t piece = 0; piece < pieces; ++piece) {
     const int64_t first = std::min(piece * most, words), count = std::min(most, words - first);
+    if (piece >= kDepth - 1)
+      AICF_CUDA_TRY(cudaStreamWaitEvent(copying_, met_[(piece - kDepth + 1) % kDepth]));
     for (int far = 1; count > 0 && far < ranks_; ++far) {
       char* mailbox = neighbours_.mailbox[(rank_ + far) % ranks_];
       AICF_CUDA_TRY(cudaMemcpyAsync(bay_of(mailbox, ranks_, static_cast<size_t>(piece), rank_), x + first,
-                                    static_cast<size_t>(count * kWord), cudaMemcpyDefault,
-                                    static_cast<cudaStream_t>(ctx.stream)));
+                                    static_cast<size_t>(count * kWord), cudaMemcpyDefault, copying_));
     }
+    AICF_CUDA_TRY(cudaEventRecord(copied_, copying_));
+    AICF_CUDA_TRY(cudaStreamWaitEvent(stream, copied_));
+    if (piece > 0) AICF_CUDA_TRY(cudaStreamWaitEvent(stream, emptied_));
     AICF_TRY(launch(ctx, 1, kWarp, 0, meet_kernel, neighbours_, rank_, ranks_, aborted_));
-    AICF_TRY(launch(ctx, kBlocks, kThreads, 0, empty_bays_kernel, neighbours_, rank_, ranks_,
-                    static_cast<size_t>(piece), x, static_cast<uint4*>(to), words, first, count));
+    AICF_CUDA_TRY(cudaEventRecord(met_[piece % kDepth], stream));
+    AICF_CUDA_TRY(cudaStreamWaitEvent(emptying_, met_[piece % kDepth]));
+    AICF_TRY(launch(beside, kBlocks, kThreads, 0, empty_bays_kernel<To>, neighbours_, rank_, ranks_,
+                    static_cast<size_t>(piece), x, to, first, count));
+    AICF_CUDA_TRY(cudaEventRecord(emptied_, emptying_));
   }
+  AICF_CUDA_TRY(cudaStreamWaitEvent(stream, emptied_));
   return Status::ok();
+}
+
+template <class Word, class To>
+Status Mailbox::run_blocks(const void* from, const To& to, size_t bytes, const Statuses& statuses,
+                           const LaunchContext& ctx) const {
+  const auto words = static_cast<int64_t>(bytes / sizeof(Word));
+  const auto blocks = std::min<int64_t>(kBlocks, ceil_div<int64_t>(static_cast<int64_t>(bytes), kSlice));
+  return launch(ctx, static_cast<unsigned>(blocks) + (statuses.to ? 1 : 0), kThreads, 0,
+                exchange_kernel<Word, To>, neighbours_, rank_, ranks_, static_cast<const Word*>(from), to,
+                words, statuses, aborted_);
+}
+
+// `wide` takes 16 bytes at a time, `narrow` is for what lies otherwise.
+template <class Wide, class Narrow>
+Status Mailbox::run(const void* from, const void* to, const Wide& wide, const Narrow& narrow, size_t bytes,
+                    const Statuses& statuses, const LaunchContext& ctx) const {
+  if (!fits<uint4>(from, to, bytes)) return narrow();
+  if (bytes < kMany) return run_blocks<uint4>(from, wide, bytes, statuses, ctx);
+  AICF_TRY(run_copies(from, wide, bytes, ctx));
+  return statuses.to ? run_blocks<uint4>(from, wide, 0, statuses, ctx) : Status::ok();
 }
 
 Status Mailbox::all_gather(const void* from, void* to, size_t bytes, const Statuses& statuses,
                            const LaunchContext& ctx) const {
-  if (bytes >= kMany && fits<uint4>(from, to, bytes)) {
-    AICF_TRY(gather_by_copies(from, to, bytes, ctx));
-    bytes = 0;
-    if (!statuses.to) return Status::ok();
-  }
-  const auto run = [&](auto word) {
+  const auto by = [&](auto word) {
     using Word = decltype(word);
-    const auto words = static_cast<int64_t>(bytes / sizeof(Word));
-    const auto blocks = std::min<int64_t>(kBlocks, ceil_div<int64_t>(static_cast<int64_t>(bytes), kSlice));
-    return launch(ctx, static_cast<unsigned>(blocks) + (statuses.to ? 1 : 0), kThreads, 0,
-                  all_gather_kernel<Word>, neighbours_, rank_, ranks_, static_cast<const Word*>(from),
-                  static_cast<Word*>(to), words, statuses, aborted_);
+    return run_blocks<Word>(from,
+                            Rows<Word>{static_cast<Word*>(to), static_cast<int64_t>(bytes / sizeof(Word))},
+                            bytes, statuses, ctx);
   };
-  if (fits<uint4>(from, to, bytes)) return run(uint4{});
-  return fits<uint32_t>(from, to, bytes) ? run(uint32_t{}) : run(uint8_t{});
+  const Rows<uint4> wide{static_cast<uint4*>(to), static_cast<int64_t>(bytes / sizeof(uint4))};
+  const auto narrow = [&] { return fits<uint32_t>(from, to, bytes) ? by(uint32_t{}) : by(uint8_t{}); };
+  return run(from, to, wide, narrow, bytes, statuses, ctx);
+}
+
+Status Mailbox::all_reduce(const void* from, void* to, DType dtype, size_t bytes, const Statuses& statuses,
+                           const LaunchContext& ctx) const {
+  return with_float_type(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using Word =
+        std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
+    auto* y = static_cast<Compute<T>*>(to);
+    const auto narrow = [&] { return run_blocks<Word>(from, Mean<Word, T>{y}, bytes, statuses, ctx); };
+    return run(from, to, Mean<uint4, T>{y}, narrow, bytes, statuses, ctx);
+  });
 }
 
 }  // namespace aicf::cuda

@@ -20,6 +20,8 @@ struct Neighbours {
 
 class Mailbox {
  public:
+  static constexpr int kDepth = 4;  // pieces of an exchange that may be under way
+
   // On the current device; null where there are too many ranks or no memory that another process can open.
   static std::unique_ptr<Mailbox> make(int rank, int ranks);
 
@@ -31,16 +33,28 @@ class Mailbox {
   // As Communicator says. What was aborted fills `to` with ones.
   Status all_gather(const void* from, void* to, size_t bytes, const Statuses& statuses,
                     const LaunchContext& ctx) const;
+  Status all_reduce(const void* from, void* to, DType dtype, size_t bytes, const Statuses& statuses,
+                    const LaunchContext& ctx) const;
   void abort() const { *aborted_ = 1; }
 
  private:
-  Status gather_by_copies(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const;
+  template <class Wide, class Narrow>
+  Status run(const void* from, const void* to, const Wide& wide, const Narrow& narrow, size_t bytes,
+             const Statuses& statuses, const LaunchContext& ctx) const;
+  template <class Word, class To>
+  Status run_blocks(const void* from, const To& to, size_t bytes, const Statuses& statuses,
+                    const LaunchContext& ctx) const;
+  template <class To>
+  Status run_copies(const void* from, const To& to, size_t bytes, const LaunchContext& ctx) const;
+  bool make_streams();
 
   Mailbox(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
 
   const int rank_, ranks_;
   Neighbours neighbours_{};
   volatile int* aborted_ = nullptr;  // memory of the host, which the GPU reads
+  cudaStream_t copying_ = nullptr, emptying_ = nullptr;
+  cudaEvent_t begun_ = nullptr, copied_ = nullptr, emptied_ = nullptr, met_[kDepth] = {};
   std::string address_;
 };
 

@@ -78,16 +78,26 @@ __device__ __forceinline__ double inverse_bias_correction(double beta, double t,
   return isnan(pin) ? 1 / (1 - pow(beta, t)) : pin;
 }
 
-__global__ void advance_kernel(AdvanceArguments a, const int64_t* predicate) {
+constexpr int kAdvanced = 64;  // elements of a block
+
+// Two threads an element, one for each power. They are computed while the predicate is under way.
+__global__ void __launch_bounds__(2 * kAdvanced)
+    advance_kernel(AdvanceArguments a, const int64_t* predicate) {
   dependency_wait();
-  if (skipped(predicate)) return;
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= a.count) return;
-  const float t = a.step[i] + 1.0f;
-  a.advanced[i] = t;
-  if (!a.bc1_inv) return;
-  a.bc1_inv[i] = inverse_bias_correction(*a.beta1, t, *a.bc1_pin);
-  a.bc2_inv[i] = inverse_bias_correction(*a.beta2, t, *a.bc2_pin);
+  const bool first = threadIdx.x < kAdvanced;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kAdvanced + threadIdx.x % kAdvanced;
+  const bool is_there = i < a.count;
+  const bool is_skipped = skipped(predicate);
+  const float t = is_there ? a.step[i] + 1.0f : 0.0f;
+  double* const to = first ? a.bc1_inv : a.bc2_inv;
+  double inverse = 0;
+  if (is_there && to)
+    inverse = first ? inverse_bias_correction(*a.beta1, t, *a.bc1_pin)
+                    : inverse_bias_correction(*a.beta2, t, *a.bc2_pin);
+  __syncthreads();  // both have read the step
+  if (is_skipped || !is_there) return;
+  if (first) a.advanced[i] = t;
+  if (to) to[i] = inverse;
 }
 
 }  // namespace
@@ -106,8 +116,7 @@ Status advance_cuda(const OpDesc& op, const LaunchContext& ctx) {
     a.bc1_inv = op.out("bc1_inv").ptr<double>();
     a.bc2_inv = op.out("bc2_inv").ptr<double>();
   }
-  constexpr int64_t kThreads = 128;
-  return launch(ctx, static_cast<unsigned>(ceil_div(a.count, kThreads)), static_cast<int>(kThreads), 0,
+  return launch(ctx, static_cast<unsigned>(ceil_div<int64_t>(a.count, kAdvanced)), 2 * kAdvanced, 0,
                 advance_kernel, a, ctx.predicate);
 }
 

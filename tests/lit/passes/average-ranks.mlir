@@ -1,29 +1,29 @@
-// Gradients are gathered of all ranks, in buckets, and their mean is made in the order of ranks; a marked buffer is that of its rank.
+// The mean of gradients is made in buckets, in the order of ranks; a marked buffer is that of its rank.
 // RUN: aicf-opt %s --average-ranks=ranks=2 --split-input-file --verify-diagnostics | filecheck %s
 // RUN: aicf-opt %s --average-ranks="ranks=2 bucket=11" --split-input-file --verify-diagnostics | filecheck %s --check-prefix=SMALL
 // RUN: not aicf-opt %s --average-ranks=ranks=0 2>&1 | filecheck %s --check-prefix=RANKS
 
 // RANKS: expected 1 rank or more, got 0
 
-// A buffer that is the same on all ranks is not exchanged. Each collective waits for the one in front of it.
+// A buffer that is the same on all ranks is not exchanged. Each collective waits for the one in front of it. What is made of its
+// result stands behind the next collective.
 // CHECK-LABEL: func.func @step
 // CHECK:         %n.next = nn.add %n, %one : tensor<i64>
 // CHECK:         %reshape.of_ranks = nn.all_gather %reshape {group = "dp", ranks = 2} : (tensor<2xf32>) -> tensor<2x2xf32>
-// CHECK:         %m.next.of_rank = nn.reshape
 // CHECK:         %bucket = nn.concat %reshape_{{[0-9]+}}, %reshape_{{[0-9]+}} {dim = 0} : (tensor<2xf32>, tensor<4xf32>) -> tensor<6xf32>
-// CHECK-NEXT:    %bucket.of_ranks = nn.all_gather %bucket, %reshape.of_ranks {group = "dp", ranks = 2}
-// CHECK:         %of_ranks.sum = nn.add
-// CHECK-NEXT:    %constant = nn.constant {value = 2.0} : tensor<f32>
-// CHECK-NEXT:    %div = nn.div %of_ranks.sum, %constant
-// CHECK-NEXT:    %{{[0-9]+}}, %{{[0-9]+}} = nn.split %div {dim = 0, sizes = array<i64: 2, 4>}
-// 16-bit numbers have a bucket of their own, and are added up in f32.
-// CHECK:         nn.all_gather %reshape_{{[0-9]+}}, %bucket.of_ranks {group = "dp", ranks = 2}
-// CHECK:         nn.add %cast, %cast_1 : tensor<2xf32>
-// CHECK:         %dh.mean = nn.reshape
+// CHECK-NEXT:    %bucket.mean = nn.all_reduce %bucket, %reshape.of_ranks {group = "dp", ranks = 2}
+// CHECK-NEXT:      : (tensor<6xf32>, tensor<2x2xf32>) -> tensor<6xf32>
+// CHECK:         %m.next.of_rank = nn.reshape
+// 16-bit numbers have a bucket of their own; their mean is f32, and rounded once.
+// CHECK:         %reshape.mean = nn.all_reduce %reshape_{{[0-9]+}}, %bucket.mean {group = "dp", ranks = 2}
+// CHECK-NEXT:      : (tensor<2xf16>, tensor<6xf32>) -> tensor<2xf32>
+// CHECK-NEXT:    %{{[0-9]+}}, %{{[0-9]+}} = nn.split %bucket.mean {dim = 0, sizes = array<i64: 2, 4>}
+// CHECK:         %cast = nn.cast %reshape.mean : (tensor<2xf32>) -> tensor<2xf16>
+// CHECK-NEXT:    %dh.mean = nn.reshape %cast
 // CHECK-NEXT:    func.return %l, %m.next.of_rank, %n.next, %dw.mean, %dv.mean, %dh.mean
 
 // SMALL-NOT:     nn.concat
-// SMALL-COUNT-6: = nn.all_gather
+// SMALL-COUNT-6: = nn.all_
 // SMALL-NOT:     nn.concat
 func.func @step(
     %w: tensor<2xf32> {aicf.role = "param", aicf.name = "w"},
@@ -52,11 +52,10 @@ func.func @step(
 // A gradient that autocast has made wider is exchanged in 16 bits, and added up in f32 all the same.
 // CHECK-LABEL: func.func @autocast
 // CHECK:         %bucket = nn.concat %{{.*}} : (tensor<2xbf16>, tensor<4xbf16>) -> tensor<6xbf16>
-// CHECK-NEXT:    %bucket.of_ranks = nn.all_gather %bucket {group = "dp", ranks = 2} : (tensor<6xbf16>) -> tensor<2x6xbf16>
-// CHECK:         nn.add %cast, %cast_1 : tensor<6xf32>
-// CHECK:         nn.div %of_ranks.sum, %constant
-// CHECK:         nn.all_gather %reshape_{{[0-9]+}}, %bucket.of_ranks {group = "dp", ranks = 2}
-// CHECK-NEXT:    (tensor<2xf32>, tensor<2x6xbf16>) -> tensor<2x2xf32>
+// CHECK-NEXT:    %bucket.mean = nn.all_reduce %bucket {group = "dp", ranks = 2} : (tensor<6xbf16>) -> tensor<6xf32>
+// CHECK:         nn.all_reduce %reshape_{{[0-9]+}}, %bucket.mean {group = "dp", ranks = 2}
+// CHECK-NEXT:      : (tensor<2xf32>, tensor<6xf32>) -> tensor<2xf32>
+// CHECK-NOT:     nn.cast
 // CHECK:         func.return %l, %dw.mean, %dv.mean, %du.mean : tensor<f32>, tensor<2xf32>, tensor<2x2xf32>, tensor<2xf32>
 func.func @autocast(
     %w: tensor<2xf32> {aicf.role = "param", aicf.name = "w"},
@@ -81,7 +80,7 @@ func.func @autocast(
 // CHECK-LABEL: func.func @takes
 // CHECK:         %reshape = nn.reshape %x
 // CHECK-NEXT:    %reshape.of_ranks = nn.all_gather %reshape {group = "dp", ranks = 2}
-// CHECK:         nn.all_gather %reshape_{{[0-9]+}}, %reshape.of_ranks
+// CHECK:         nn.all_reduce %reshape_{{[0-9]+}}, %reshape.of_ranks
 func.func @takes(
     %w: tensor<2xf32> {aicf.role = "param", aicf.name = "w"},
     %x: tensor<2xf32> {aicf.role = "input", aicf.name = "x"},

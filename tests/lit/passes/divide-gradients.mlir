@@ -1,4 +1,4 @@
-// The mean of a gradient is made on the rank that updates its parameter: all exchange its bucket, and the others keep nothing.
+// The mean of a gradient is kept by the rank that updates its parameter: all exchange its bucket.
 // RUN: aicf-opt %s --divide-gradients="rank=0 ranks=2" --split-input-file --verify-diagnostics | filecheck %s
 // RUN: aicf-opt %s --divide-gradients="rank=1 ranks=2" --split-input-file --verify-diagnostics | filecheck %s --check-prefix=OTHER
 // RUN: aicf-opt %s --divide-gradients="rank=1 ranks=2 bucket=16" --split-input-file --verify-diagnostics | filecheck %s --check-prefix=SMALL
@@ -14,35 +14,31 @@
 // CHECK:         aicf.parts = {{\[}}["w"], ["v", "u"]],
 // CHECK-NEXT:    aicf.gradients = {group = "dp", names = ["w", "v", "u", "n"], rank = 0 : i64}
 // CHECK:         %[[M:.*]] = nn.all_gather {{.*}} : (tensor<2xf32>) -> tensor<2x2xf32>
+// CHECK:         %[[W:.*]] = nn.all_reduce {{.*}}, %[[M]] {group = "dp", ranks = 2}
+// CHECK-NEXT:      : (tensor<9xf32>, tensor<2x2xf32>) -> tensor<9xf32>
 // CHECK:         %m.next.of_rank = nn.reshape
-// CHECK:         %[[W:.*]] = nn.all_gather {{.*}}, %[[M]] {group = "dp", ranks = 2}
-// CHECK-NEXT:      : (tensor<9xf32>, tensor<2x2xf32>) -> tensor<2x9xf32>
-// CHECK:         %of_ranks.sum = nn.add
-// CHECK-NEXT:    %constant = nn.constant {value = 2.0} : tensor<f32>
-// CHECK-NEXT:    %div = nn.div %of_ranks.sum, %constant
-// CHECK-NEXT:    %dw.mean = nn.reshape
 // CHECK:         %bucket = nn.concat
-// CHECK-NEXT:    %bucket.of_ranks = nn.all_gather %bucket, %[[W]]
-// CHECK-NEXT:      : (tensor<6xf32>, tensor<2x9xf32>) -> tensor<2x6xf32>
-// CHECK-NEXT:    %dn = nn.mul
-// CHECK:         nn.all_gather {{.*}}, %bucket.of_ranks
+// CHECK-NEXT:    %bucket.mean = nn.all_reduce %bucket, %[[W]]
+// CHECK-NEXT:      : (tensor<6xf32>, tensor<9xf32>) -> tensor<6xf32>
+// CHECK-NEXT:    %dw.mean = nn.reshape %[[W]]
+// CHECK:         nn.all_reduce {{.*}}, %bucket.mean
+// CHECK-NOT:     nn.split %bucket.mean
 // CHECK:         func.return %m.next.of_rank, %dw.mean, %dn.mean
 
 // The other rank has the same collectives.
 // OTHER-LABEL: func.func @step
 // OTHER:         rank = 1 : i64
 // OTHER:         %[[M:.*]] = nn.all_gather {{.*}} : (tensor<2xf32>) -> tensor<2x2xf32>
-// OTHER:         %[[W:.*]] = nn.all_gather {{.*}}, %[[M]] {group = "dp", ranks = 2}
-// OTHER-NEXT:      : (tensor<9xf32>, tensor<2x2xf32>) -> tensor<2x9xf32>
-// OTHER-NEXT:    %du = nn.mul
-// OTHER:         %bucket.of_ranks = nn.all_gather %bucket, %[[W]]
-// OTHER:         nn.split %div {dim = 0, sizes = array<i64: 2, 4>}
-// OTHER:         nn.all_gather {{.*}}, %bucket.of_ranks
+// OTHER:         %[[W:.*]] = nn.all_reduce {{.*}}, %[[M]] {group = "dp", ranks = 2}
+// OTHER-NEXT:      : (tensor<9xf32>, tensor<2x2xf32>) -> tensor<9xf32>
+// OTHER:         %bucket.mean = nn.all_reduce %bucket, %[[W]]
+// OTHER:         nn.all_reduce {{.*}}, %bucket.mean
+// OTHER:         nn.split %bucket.mean {dim = 0, sizes = array<i64: 2, 4>}
 // OTHER:         func.return %m.next.of_rank, %dv.mean, %du.mean, %dn.mean
 
 // SMALL-NOT:     nn.concat
-// SMALL-COUNT-5: = nn.all_gather
-// SMALL-NOT:     = nn.all_gather
+// SMALL-COUNT-5: = nn.all_
+// SMALL-NOT:     = nn.all_
 func.func @step(
     %w: tensor<9xf32> {aicf.role = "param", aicf.name = "w"},
     %v: tensor<2xf32> {aicf.role = "param", aicf.name = "v"},

@@ -16,8 +16,9 @@
 // The running value "m" is made of gathered values alone, so it is not gathered again: 2 sums, 2 gradients of sums, and 1
 // bucket of gradients with the vote.
 // GRAD-LABEL: func.func @step
-// GRAD-COUNT-5: = nn.all_gather
-// GRAD-NOT:     = nn.all_gather
+// GRAD-COUNT-4: = nn.all_gather
+// GRAD:         = nn.all_reduce_status
+// GRAD-NOT:     = nn.all_
 func.func @step(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
     %x: tensor<4xf16> {aicf.role = "input", aicf.name = "x"},

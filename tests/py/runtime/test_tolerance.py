@@ -77,6 +77,23 @@ def test_a_gradient_in_front_of_a_largest_element_is_known() -> None:
         assert expected.fault(("state", name), gradient * np.float32(1.001)) is not None
 
 
+@pytest.mark.parametrize("margin", [12.0, 21.0, 40.0])
+def test_the_loss_of_rows_that_are_all_but_sure_is_what_f32_has_of_it(margin: float) -> None:
+    """The total of exp is 1 and a little, which f32 rounds: to 0 as a loss, or to a unit in the last place of 1."""
+    logits = np.zeros((8, 2), np.float32)
+    logits[:, 1] = margin
+    operands = [logits, np.ones(8, np.int64)]
+
+    def run(arithmetic: Arithmetic) -> Array:
+        return meaning("cross_entropy", operands, {}, [("f32", ())], arithmetic)[0]
+
+    expected, *runs = (run(arithmetic) for arithmetic in (ROUNDED, *map(disturbed, range(RUNS))))
+    shifted = logits - logits.max(1, keepdims=True)
+    in_f32 = np.log(np.exp(shifted).sum(1, dtype=np.float32)).mean(dtype=np.float32)
+    assert fault(np.asarray(in_f32), expected, runs) is None
+    assert fault(np.asarray(expected + np.float32(1e-5)), expected, runs) is not None
+
+
 def test_what_is_compared_is_known_of_a_body() -> None:
     def largest(x: F.Scalar, y: F.Scalar) -> F.Scalar:
         return F.maximum(x, y)

@@ -63,7 +63,7 @@ def synchronized(rank: int, count: int) -> dict[str, Any]:
             "losses": max(losses),
             "state": furthest(ours, theirs),
             "digest": digest(ours),
-            "collectives": step.ir("step").count("nn.all_gather"),
+            "collectives": step.ir("step").count("nn.all_"),
         }
     return found
 
@@ -79,7 +79,7 @@ def normalized_elsewhere(rank: int, count: int) -> dict[str, Any]:
 
         def make() -> None:
             step = compile_train_step(ours, adam(ours), loss_fn=loss_of, example=batch(0, rank), mesh=mesh)
-            found[f"{name} collectives"] = step.ir("step").count("nn.all_gather")
+            found[f"{name} collectives"] = step.ir("step").count("nn.all_")
 
         found[name] = told_by(make)
 

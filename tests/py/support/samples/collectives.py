@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
@@ -17,7 +18,7 @@ test_data_parallel.py trains with them.
 
 def is_tried_apart(name: str) -> bool:
     """True for a check or a collective, by the name of its op: they have tests of their own."""
-    return name.startswith(("nn.check_", "nn.all_gather")) or name == "nn.sum_of_ranks"
+    return name.startswith(("nn.check_", "nn.all_gather", "nn.all_reduce")) or name == "nn.sum_of_ranks"
 
 
 TYPES = ("2x3xf32", "f32", "5xi64", "4xbf16", "0x3xf32", "2x2xi1")
@@ -50,3 +51,39 @@ def all_gather_status() -> list[Sample]:
     shapes = [Sample(f"gathered {of}", (of, "3xi64"), build, both, smooth=False) for of in TYPES]
     later = Sample("gathered after", ("3xf32", "3xi64", "2xf32"), build, both, smooth=False)
     return [*shapes, later]
+
+
+FLOATS = ("2x3xf32", "f32", "5xf64", "4xbf16", "0x3xf16", "2x0x2xf32", "7xbf16", "3x5xf16")
+
+
+def mean_of_one(x: Any) -> Any:
+    """The mean over one rank."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def all_reduce() -> list[Sample]:
+    """x of the one rank, in the type of its sums."""
+
+    def build(x: Any, *after: Any) -> Operation:
+        return nn.AllReduceOp(x, "dp", 1, after)
+
+    def mean(x: Any, *after: Any) -> Any:
+        del after
+        return mean_of_one(x)
+
+    shapes = [Sample(f"reduced {of}", (of,), build, mean, smooth=False) for of in FLOATS]
+    return [*shapes, Sample("reduced after", ("3xf32", "2xf32"), build, mean, smooth=False)]
+
+
+def all_reduce_status() -> list[Sample]:
+    """The status of the one rank too."""
+
+    def build(x: Any, status: Any, *after: Any) -> Operation:
+        return nn.AllReduceStatusOp(x, status, "dp", 1, after)
+
+    def both(x: Any, status: Any, *after: Any) -> Any:
+        del after
+        return mean_of_one(x), status[None]
+
+    shapes = [Sample(f"reduced {of}", (of, "3xi64"), build, both, smooth=False) for of in FLOATS]
+    return [*shapes, Sample("reduced after", ("3xf32", "3xi64", "2xf32"), build, both, smooth=False)]

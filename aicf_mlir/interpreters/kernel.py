@@ -13,8 +13,7 @@ from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.host.ranks import gathered
-from aicf_mlir.interpreters import attention, checks, convolutions, losses, order
+from aicf_mlir.interpreters import attention, checks, collectives, convolutions, losses, order
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.body import evaluate
@@ -28,7 +27,6 @@ from aicf_mlir.interpreters.numerics import (
     overflowing,
     pairwise_sum,
     places,
-    widen,
 )
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.attributes import AttributeValue
@@ -143,25 +141,6 @@ def _check_finite(call: Call) -> list[Array]:
 
 def _check_ranks(call: Call) -> list[Array]:
     return [checks.check_ranks(call["of_ranks"], call.attr("code", 0))]
-
-
-def _all_gather(call: Call) -> list[Array]:
-    return [gathered(call.attr("group", ""), call.attr("ranks", 1), call["x"])]
-
-
-def _all_gather_status(call: Call) -> list[Array]:
-    group, ranks = call.attr("group", ""), call.attr("ranks", 1)
-    return [gathered(group, ranks, call[name]) for name in ("x", "status")]
-
-
-def _all_reduce(call: Call) -> list[Array]:
-    (of_ranks,) = _all_gather(call)
-    return [widen(of_ranks).mean(0)]
-
-
-def _all_reduce_status(call: Call) -> list[Array]:
-    of_ranks, statuses = _all_gather_status(call)
-    return [widen(of_ranks).mean(0), statuses]
 
 
 def _advance(call: Call) -> list[Array]:
@@ -316,10 +295,7 @@ MEANINGS: dict[str, Meaning] = {
     "check_index": _check_index,
     "check_finite": _check_finite,
     "check_ranks": _check_ranks,
-    "all_gather": _all_gather,
-    "all_gather_status": _all_gather_status,
-    "all_reduce": _all_reduce,
-    "all_reduce_status": _all_reduce_status,
+    **collectives.MEANINGS,
     "advance": _advance,
     **{launch: _update_by(rule) for launch, rule in UPDATES.items()},
 }

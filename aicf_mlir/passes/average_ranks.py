@@ -95,11 +95,15 @@ class Averaging:
             (each, bucket) for each, values in given.items() for bucket in self.buckets(values)
         ]
         buckets.sort(key=lambda pair: self.place(pair[1][-1]))
-        exchanged = [self.exchanged(bucket, each) for each, bucket in buckets]
-        new = dict[tuple[Of, SSAValue], SSAValue | None]()
+        exchanged: list[tuple[Of, list[SSAValue], OpResult]] = [
+            (each, bucket, self.exchanged(bucket, each)) for each, bucket in buckets
+        ]
+        text = {op: number for number, op in enumerate(self.function.body.block.ops)}
+        exchanged.sort(key=lambda row: text[row[2].op])
         # Each behind the collective that follows its own: launches of one stream wait in the order of the text.
-        behind = [each.op for each in exchanged[1:] + exchanged[-1:]]
-        for (each, bucket), own, later in reversed([*zip(buckets, exchanged, behind, strict=True)]):
+        behind = [own.op for _, _, own in exchanged[1:] + exchanged[-1:]]
+        new = dict[tuple[Of, SSAValue], SSAValue | None]()
+        for (each, bucket, own), later in reversed([*zip(exchanged, behind, strict=True)]):
             for value, taken in zip(bucket, self.taken(bucket, each, own, later), strict=True):
                 new[each, value] = taken
         results = [

@@ -94,6 +94,25 @@ func.func @takes(
 
 // -----
 
+// Gradients that are there from the start: their collectives have the order of the text too.
+// CHECK-LABEL: func.func @given
+// CHECK:         %[[H:.*]] = nn.all_reduce {{.*}} : (tensor<2xf16>) -> tensor<2xf32>
+// CHECK:         %[[X:.*]] = nn.all_reduce {{.*}}, %[[H]] {group = "dp", ranks = 2}
+// CHECK:         %dx.mean = nn.reshape %[[X]]
+// CHECK:         func.return
+func.func @given(
+    %w: tensor<2xf32> {aicf.role = "param", aicf.name = "w"},
+    %v: tensor<2xf16> {aicf.role = "param", aicf.name = "v"},
+    %dx: tensor<2xf32> {aicf.role = "input", aicf.name = "x"},
+    %dh: tensor<2xf16> {aicf.role = "input", aicf.name = "h"})
+    -> (tensor<f32> {aicf.role = "loss"}, tensor<2xf32> {aicf.role = "grad", aicf.name = "w"},
+        tensor<2xf16> {aicf.role = "grad", aicf.name = "v"}) {
+  %l = nn.sum %dx {dims = array<i64: 0>} : (tensor<2xf32>) -> tensor<f32>
+  func.return %l, %dx, %dh : tensor<f32>, tensor<2xf32>, tensor<2xf16>
+}
+
+// -----
+
 // expected-error@+1 {{@undifferentiated has no gradients among its results; run autodiff first}}
 func.func @undifferentiated(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
   %l = nn.sum %w {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>

@@ -26,6 +26,7 @@ from aicf_mlir.frontend.checkpointed import Checkpoints
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.operands_written import OperandsWritten
 from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.torch_errors import refuse_exchange
 from aicf_mlir.frontend.types import has_numbers
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -129,6 +130,7 @@ class Functions:
             FUNCTION.custom_function_call = of_vmap
 
     def _apply(self, cls: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        refuse_exchange(cls, source.here())
         needed = tuple(isinstance(arg, torch.Tensor) and unbatched(arg).requires_grad for arg in args)
         if cls.__module__.startswith(OF_TORCH) or not (
             batches() or (any(needed) and torch.is_grad_enabled())

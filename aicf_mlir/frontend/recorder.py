@@ -35,7 +35,7 @@ from aicf_mlir.frontend.places import of_step, pause, resume
 from aicf_mlir.frontend.selections import Selections
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
-from aicf_mlir.frontend.torch_errors import TRANSFORMS, in_transform
+from aicf_mlir.frontend.torch_errors import TRANSFORMS, in_transform, refuse_exchange
 from aicf_mlir.frontend.values import is_a, is_plain, members
 from aicf_mlir.frontend.written import written
 from aicf_mlir.ir.locations import SourceLocation
@@ -139,6 +139,7 @@ class Recorder(InnerGradients, TorchFunctionMode):
     def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the result of a torch function that the user's code calls."""
         location = source.here()
+        refuse_exchange(func, location)
         for each in (*args, *(kwargs).values()):
             refuse_generator(each, location)
         if (instead := written(func, args)) is not None:

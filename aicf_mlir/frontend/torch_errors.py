@@ -29,16 +29,29 @@ ON_META = (
     "on the meta device, which has no values{line}; give it some (model.to_empty), or call its module with other tensors, by"
     " torch.func.functional_call"
 )
+EXCHANGES = (
+    "exchanges with other processes by itself{line}, which is not supported: of each process it uses the batch, and gradients,"
+    " buffers and the statistics of nn.SyncBatchNorm are exchanged for it"
+)
+OF_EXCHANGES = "torch.distributed"
+"""The module of functions, and of autograd functions, that exchange."""
 EXPLANATIONS: tuple[tuple[str, str], ...] = (
     (r"UncapturedHigherOrderOpError|higher.order op", CONTROL_FLOW),
     (r"\A.*(functorch|TensorWrapper|GradTrackingTensor|BatchedTensor|dual_level|_make_dual)", TRANSFORMS),
     (r"DeviceMismatchError.*\bmeta\b", f"reads a tensor {ON_META}"),
     (r"expected compiled_fn to be GraphModule", TWICE),
     (r"is mutated in the forward method", NO_BUFFER),
+    (r"torch\.distributed\S* is not supported under torch\.compile", EXCHANGES),
 )
 """Patterns of type and text of an error, and the message for the user: the step {…}, with its line. A transform is named in the
 first line; further ones may list all that torch has.
 """
+
+
+def refuse_exchange(function: object, location: SourceLocation | None) -> None:
+    """Raise TraceError for what torch would exchange now, with processes that trace too, or do not."""
+    if getattr(function, "__module__", None) and str(function.__module__).startswith(OF_EXCHANGES):
+        raise trace_error(f"the step {EXCHANGES.format(line=quoted(location))}", location)
 
 
 def in_transform() -> bool:

@@ -21,6 +21,7 @@ from aicf_mlir.frontend.export import decompose, is_functional
 from aicf_mlir.frontend.gradient_rows import with_rows
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.torch_errors import EXCHANGES
 from aicf_mlir.frontend.types import describe
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -85,7 +86,10 @@ class UnsupportedNode(Exception):
         """Return the error for the user: the op, its shapes, the line, the reason, and a replacement or the page with
         all ops.
         """
-        is_torchs = getattr(self.target, "namespace", "aten") in ("aten", "prim", "prims")
+        namespace = getattr(self.target, "namespace", "aten")
+        if "c10d" in namespace:
+            return trace_error(f"the step {EXCHANGES.format(line=quoted(self.location))}", self.location)
+        is_torchs = namespace in ("aten", "prim", "prims")
         why = self.reason or reason or (NO_FORM if is_torchs else OF_A_LIBRARY)
         instead = f"; write instead: {self.advice}" if self.advice else self._others()
         return trace_error(

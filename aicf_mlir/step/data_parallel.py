@@ -76,12 +76,13 @@ class DataParallelStep(CompiledTrainStep):
             ranks.shared([*model.parameters(), *model.buffers()])
         with Together(ranks, name, "compile_train_step") as call:
             step = cls(request, request.build())
-            step._expect_own_state()
             call.reached(step._texts(step._built.stages))
             ranks.shared(step._alike("param", "buffer"))
         so = "The optimizers have other state or numbers; load the same on all ranks before compiling"
         with Together(ranks, name, "compile_train_step", so) as call:
             call.reached(digest_of(step._alike(*step._kept_alike)))
+        for optimizer, parameter in step._state_of_others():
+            del optimizer.state[parameter]
         return step, request
 
     def __init__(self, *given: Any):
@@ -141,22 +142,27 @@ class DataParallelStep(CompiledTrainStep):
         function = next(iter(steps(self._built.stages[0]["grad"])))
         return trained_groups(function), parts_of(function, self._ranks.count)
 
-    def _expect_own_state(self) -> None:
-        """Raise StateError if the optimizer has state of parameters of other ranks, which no step would update."""
+    def _state_of_others(self) -> list[tuple[torch.optim.Optimizer, torch.Tensor]]:
+        """The parameters of which an optimizer here has state though another rank updates them: no step would update it."""
         if not self._is_divided:
-            return
+            return []
         if self._owned[0] is not self._built:
             names = self._divided()[1][self._ranks.rank]
             self._owned = self._built, {id(self._built.traces[0].parameters[name]) for name in names}
         own = self._owned[1]
-        if any(
-            entries and id(p) not in own
+        return [
+            (each, p)
             for each in self._built.optimizers
             for p, entries in each.state.items()
-        ):
+            if entries and id(p) not in own
+        ]
+
+    def _expect_own_state(self) -> None:
+        """Raise StateError if an optimizer has got state of parameters of other ranks since the step was compiled."""
+        if self._state_of_others():
             raise StateError(
-                f"{self.name}: the optimizer has state of parameters that another rank updates with"
-                f" zero={self._request.effect(DataParallel).zero}; compile with a new optimizer, and load() a checkpoint"
+                f"{self.name}: the optimizer has got state of parameters that another rank updates with"
+                f" zero={self._request.effect(DataParallel).zero}; use load() of the step, or compile again"
             )
 
     def _reached(self, plan: BoundPlan) -> None:

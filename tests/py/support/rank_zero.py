@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -240,14 +241,24 @@ def divided_faults(rank: int, count: int, zero: int) -> dict[str, Any]:
     found["option"] = told_by(lambda: compiled(valued, adam(valued), rank, zero=zero, **options))
     second = plain()
     trained = adam(second)
-    loss_of(second, (x, t)).backward()
+    loss_of(second, batch(9, 0)).backward()
     trained.step()
-    found["state"] = told_by(lambda: compiled(second, trained, rank, zero=zero))
+    state = deepcopy(trained.state_dict())
+    whole = plain()
+    whole.load_state_dict(second.state_dict())
+    before = adam(whole)
+    before.load_state_dict(deepcopy(state))
+    for module, begun, stage in ((second, trained, zero), (whole, before, 0)):
+        resumed = compiled(module, begun, rank, zero=stage)
+        for number in range(2):
+            resumed.train_step(batch(number, rank))
+    found["resumed"] = digest(second) == digest(whole)
+    found["owned"] = len(trained.state) < len(before.state)
     traced = plain()
     mixed = torch.optim.Adafactor(traced.parameters())
     found["traced"] = told_by(lambda: compiled(traced, mixed, rank, zero=zero))
     found["digest"] = digest(ours)
-    optimizer.load_state_dict(trained.state_dict())
+    optimizer.load_state_dict(state)
     found["loaded"] = told_by(lambda: step.train_step((x, t)))
     return found
 

@@ -361,10 +361,7 @@ def refuse_dirty(applied: Applied, context: Context) -> None:
 
 
 def gradients(
-    args: Sequence[Any],
-    needed: Sequence[bool],
-    left: Sequence[Any],
-    location: SourceLocation | None,
+    args: Sequence[Any], needed: Sequence[bool], left: Sequence[Any], location: SourceLocation | None
 ) -> dict[int, torch.Tensor]:
     """Return the gradients that a backward has returned, by the operand's position: in its shape and type, as torch
     makes them.

@@ -139,8 +139,8 @@ def refuse_hooks(
     for name, part in owners:
         if isinstance(part, DistributedDataParallel):
             raise TraceError(
-                f"{name!r} is a DistributedDataParallel, whose collectives a step does not follow; pass it itself to"
-                " compile_train_step, or its .module with mesh="
+                f"{repr(name) if name else 'the model'} is a DistributedDataParallel, whose collectives a step does not follow;"
+                " pass it itself to compile_train_step, or its .module with mesh="
             )
     for name, owner in [*owners, *((name, t) for t, name in names.items())]:
         for hooks in GRADIENT_HOOKS:

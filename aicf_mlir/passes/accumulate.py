@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.context import Context
@@ -28,6 +28,7 @@ from aicf_mlir.ir.signature import (
 )
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.passes.autodiff import SCALE, refuse
+from aicf_mlir.passes.average_ranks import AverageRanksPass, Averaging, sum_of, taken_apart
 
 MEANS = ("loss", "grad")
 """The roles of results that the mean is taken of."""
@@ -45,13 +46,18 @@ class AccumulatePass(ModulePass):
     The scale of a scaled loss is divided by the count instead, where the backward pass begins. Its numbers are then as large as
     those of torch's `scaler.scale(loss / count).backward()`, and the sum of its gradients is their mean.
 
+    With `apart` they are made at the end, in the buckets of `average-ranks`, so that launches which give a gradient are those of
+    a step of so many ranks, and have their bits. All gradients of all micro-batches are kept until then.
+
     Options:
       count: how many
+      apart: keep the gradients of the micro-batches apart
     """
 
     name = "accumulate"
 
     count: int
+    apart: bool = False
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -59,14 +65,14 @@ class AccumulatePass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in steps(op):
-            Accumulation(function, self.count).write()
+            Accumulation(function, self.count, self.apart).write()
 
 
 class Accumulation:
     """Accumulation for one function."""
 
-    def __init__(self, function: func.FuncOp, count: int):
-        self.function, self.count = function, count
+    def __init__(self, function: func.FuncOp, count: int, apart: bool = False):
+        self.function, self.count, self.apart = function, count, apart and count > 1
         self.arguments, self.labels = list(function.args), argument_labels(function)
         self.results = self.returned()
         if not any(label.role == "grad" for _, label in self.results):
@@ -101,6 +107,9 @@ class Accumulation:
 
     def write(self) -> None:
         """Repeat the body, and return means, carried values, and the outputs of each."""
+        ranks = Averaging(self.function, AverageRanksPass(ranks=self.count)) if self.apart else None
+        gradients = [value for value, label in self.results if label.role == "grad"]
+        buckets = ranks.buckets(gradients) if ranks else []
         inputs = self.inputs()
         carried: dict[SSAValue, SSAValue] = {}
         """The current value of each argument that a body updates."""
@@ -110,7 +119,9 @@ class Accumulation:
             values = self.repeat(number, {**carried, **dict(zip(inputs[0], given, strict=True))})
             for (value, label), so_far in zip(self.results, found, strict=True):
                 name, value = value.name_hint or "value", values.get(value, value)
-                if label.role in MEANS:
+                if ranks and label.role == "grad":
+                    so_far.append(value)
+                elif label.role in MEANS:
                     is_last, is_divided = number == self.count - 1, label.role in self.divided
                     so_far[:] = [self.added(so_far, value, name, is_last, is_divided=is_divided)]
                 elif label.role == "output":
@@ -118,6 +129,20 @@ class Accumulation:
                 else:
                     so_far[:] = [value]
                     carried[self.updated_by(label)] = value
+        if ranks:
+            of_each = {
+                value: values
+                for (value, _), values in zip(self.results, found, strict=True)
+                if value in gradients
+            }
+            means = {
+                value: mean
+                for bucket in buckets
+                for value, mean in zip(bucket, self.added_apart(ranks, bucket, of_each), strict=True)
+            }
+            for (value, label), values in zip(self.results, found, strict=True):
+                if label.role == "grad":
+                    values[:] = [means[value]]
         set_results(
             self.function,
             [
@@ -186,6 +211,19 @@ class Accumulation:
         mean = emitter.cast(total, element_type(value))
         mean.name_hint = f"{name}.mean"
         return mean
+
+    def added_apart(
+        self, ranks: Averaging, bucket: Sequence[SSAValue], of_each: Mapping[SSAValue, Sequence[SSAValue]]
+    ) -> list[SSAValue]:
+        """The sums, or means, of the values of a bucket, of which each micro-batch has its own."""
+        joined = [
+            ranks.joined([of_each[value][number] for value in bucket])[1] for number in range(self.count)
+        ]
+        emitter = Emitter(InsertPoint.before(return_op(self.function)), location_of(joined[-1]))
+        total = sum_of(emitter, joined)
+        if "grad" in self.divided:
+            total = self.over_count(emitter, total)
+        return taken_apart(emitter, total, bucket, "mean")
 
     def over_count(self, emitter: Emitter, value: SSAValue) -> SSAValue:
         """A value over the number of micro-batches."""

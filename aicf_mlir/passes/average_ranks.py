@@ -148,18 +148,22 @@ class Averaging:
 
     def exchanged(self, values: Sequence[SSAValue], wanted: Of) -> OpResult:
         """The values of all ranks, or their means, as one; as soon as the last of them exists."""
+        emitter, joined = self.joined(values)
+        group, ranks = self.options.group, self.options.ranks
+        op = (nn.AllGatherOp if isinstance(wanted, int) else nn.AllReduceOp)(joined, group, ranks)
+        ending = "of_ranks" if isinstance(wanted, int) else "mean"
+        emitter.emit(op, f"{joined.name_hint or 'value'}.{ending}")
+        return op.result
+
+    def joined(self, values: Sequence[SSAValue]) -> tuple[Emitter, SSAValue]:
+        """What is exchanged of the values, as one, and where it is made."""
         narrow = [narrowest(value) for value in values]
         last = narrow[-1]
         start = InsertPoint.at_start(self.function.body.block)
         point = InsertPoint.after(last.op) if isinstance(last, OpResult) else start
         emitter = Emitter(point, location_of(last))
         flat = [emitter.emit(nn.ReshapeOp(value, [prod(shape_of(value))])) for value in narrow]
-        joined = flat[0] if len(flat) == 1 else emitter.emit(nn.ConcatOp(flat, 0), "bucket")
-        group, ranks = self.options.group, self.options.ranks
-        op = (nn.AllGatherOp if isinstance(wanted, int) else nn.AllReduceOp)(joined, group, ranks)
-        ending = "of_ranks" if isinstance(wanted, int) else "mean"
-        emitter.emit(op, f"{joined.name_hint or 'value'}.{ending}")
-        return op.result
+        return emitter, flat[0] if len(flat) == 1 else emitter.emit(nn.ConcatOp(flat, 0), "bucket")
 
     def taken(
         self, values: Sequence[SSAValue], wanted: Of, exchanged: SSAValue, later: Operation
@@ -171,19 +175,21 @@ class Averaging:
             return [None] * len(values)
         emitter = Emitter(InsertPoint.after(later), location_of(exchanged))
         one = rows_of(emitter, exchanged)[wanted] if isinstance(wanted, int) else exchanged
-        whole = emitter.cast(one, element_type(values[-1]))
-        parts: Sequence[SSAValue] = [whole]
-        if len(values) > 1:
-            parts = emitter.builder.insert(
-                nn.SplitOp(whole, 0, [prod(shape_of(value)) for value in values])
-            ).results
-        ending = "of_rank" if isinstance(wanted, int) else "mean"
-        return [
-            emitter.emit(
-                nn.ReshapeOp(part, shape_of(value)), value.name_hint and f"{value.name_hint}.{ending}"
-            )
-            for part, value in zip(parts, values, strict=True)
-        ]
+        return taken_apart(emitter, one, values, "of_rank" if isinstance(wanted, int) else "mean")
+
+
+def taken_apart(emitter: Emitter, whole: SSAValue, values: Sequence[SSAValue], ending: str) -> list[SSAValue]:
+    """What a bucket of `values` has become, as values of their shapes and types; `ending` of their names."""
+    whole = emitter.cast(whole, element_type(values[-1]))
+    parts: Sequence[SSAValue] = [whole]
+    if len(values) > 1:
+        parts = emitter.builder.insert(
+            nn.SplitOp(whole, 0, [prod(shape_of(value)) for value in values])
+        ).results
+    return [
+        emitter.emit(nn.ReshapeOp(part, shape_of(value)), value.name_hint and f"{value.name_hint}.{ending}")
+        for part, value in zip(parts, values, strict=True)
+    ]
 
 
 def same_on_all_ranks(function: func.FuncOp) -> set[SSAValue]:

@@ -56,6 +56,7 @@ def compile_train_step(
     clip_grad_norm: float | Sequence[float] | ClipGradNorm | None = None,
     clip_grad_value: float | None = None,
     accumulate: int | None = None,
+    accumulate_apart: bool = False,
     metrics: Mapping[str, str] | None = None,
     precision: PrecisionName | None = None,
     loss_scale: Literal["auto", "dynamic"] | float | LossScale | None = "auto",

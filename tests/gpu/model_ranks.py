@@ -102,7 +102,8 @@ class Trained:
 
     def by_micro_batches(self) -> list[torch.Tensor]:
         """The parameters after the same steps on one GPU."""
-        module, step = self.compiled(self.batches[0], accumulate=len(self.batches[0]))
+        count = len(self.batches[0])
+        module, step = self.compiled(self.batches[0], accumulate=count, accumulate_apart=True)
         for number in range(STEPS):
             step.train_step(self.batches[number % BATCHES])
         synchronize()

@@ -188,6 +188,16 @@ OPTIONS: tuple[Option, ...] = (
         TRAINING,
     ),
     Option(
+        "accumulate_apart",
+        "bool",
+        False,
+        """With `accumulate=k`: the gradients of each micro-batch are kept, and added when all are there, as k processes of
+        `mesh` add them. Then parameters have the bits of such a step, where a sum that is made at once may be a part of
+        another launch. It takes the memory of k gradients.""",
+        Accumulation,
+        TRAINING,
+    ),
+    Option(
         "metrics",
         "Mapping[str, str] | None",
         None,
@@ -281,8 +291,8 @@ OPTIONS: tuple[Option, ...] = (
         new parameters are then gathered (ZeRO stage 1). With 2 it keeps the gradients of its part only, too (ZeRO stage 2).
         Results are the same bits; with 2, `clip_grad_norm` on a GPU may differ by rounding. `opt.state`, `step.gradients`
         and `p.grad` have what the process keeps. All processes call `save` together, each with a path of its own; the files
-        are those of a step without `zero`. Optimizers that are traced are refused, and so is one that has state already:
-        `load` a checkpoint instead.""",
+        are those of a step without `zero`. Optimizers that are traced are refused. Of state that an optimizer has already
+        each process keeps its part.""",
         DataParallel,
         TRAINING,
         reports=("memory_report",),

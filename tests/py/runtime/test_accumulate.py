@@ -97,8 +97,21 @@ def test_fifty_steps_beside_torch(optimizer: str, limit: float, device: str) -> 
         torch.testing.assert_close(got, wanted, rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+types = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+
+
+@types
 def test_gradients_are_means_rounded_once(dtype: torch.dtype, device: str) -> None:
+    assert_means(dtype, device)
+
+
+@types
+def test_gradients_that_are_kept_apart_are_means_rounded_once(dtype: torch.dtype, device: str) -> None:
+    assert_means(dtype, device, accumulate_apart=True)
+
+
+def assert_means(dtype: torch.dtype, device: str, **options: bool) -> None:
+    """Gradients and loss of micro-batches are torch's in f64."""
     model, other = mlp(8, 17, 8).to(dtype).to(device), mlp(8, 17, 8).to(dtype).double()
     step = compile_train_step(
         model,
@@ -108,6 +121,7 @@ def test_gradients_are_means_rounded_once(dtype: torch.dtype, device: str) -> No
         device=device,
         accumulate=PARTS,
         keep_gradients=True,
+        **options,
     )
     batches = [to_dtype(batch, dtype) for batch in parts(0, device)]
     loss = step.train_step(batches)
@@ -355,6 +369,14 @@ def test_what_is_no_step_of_micro_batches_changes_nothing(case: str) -> None:
             call(make())
         assert text in str(raised.value)
     assert_same_bits(side.values(), before)
+
+
+@pytest.mark.parametrize("apart", [1, None, "yes"])
+def test_what_is_no_choice_of_an_order(apart: Any) -> None:
+    with pytest.raises(BindError, match="accumulate_apart must be True or False, got"):
+        Side("sgd").compiled(accumulate_apart=apart)
+    with pytest.raises(BindError, match="accumulate_apart is for steps of several micro-batches"):
+        Side("sgd").compiled(accumulate=None, accumulate_apart=True)
 
 
 @pytest.mark.parametrize("count", [0, -1, 2.0, True, "2"])

@@ -132,8 +132,8 @@ class Accumulation:
         if ranks:
             of_each = {
                 value: values
-                for (value, _), values in zip(self.results, found, strict=True)
-                if value in gradients
+                for (value, label), values in zip(self.results, found, strict=True)
+                if label.role == "grad"
             }
             means = {
                 value: mean

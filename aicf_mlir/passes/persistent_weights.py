@@ -6,13 +6,15 @@ step (`dialects/plan/copies.py`), and the update writes it together with the par
 moves 6 and is a launch. That of the first step stays, since the host may have changed anything.
 
 A batch stays while a step is replayed. So its casts, its other layouts, the order of an index and the sums over the edges of a
-graph are computed in the first step of a call. They keep memory for themselves, at most twice as much as the batch.
+graph are computed in the first step of a call. They keep memory for themselves, at most twice as much as the batch; what
+leads to them alone does not.
 
 A cast of a parameter stays unchanged if something reads it after the update, or if the launch that updates cannot write it.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -29,6 +31,7 @@ from aicf_mlir.dialects.plan.copies import (
     WITH_ONE_BODY,
     Cast,
     casts_of,
+    first_step_only,
     made_of_batch,
     results_of,
     roots,
@@ -120,9 +123,20 @@ class Keeper:
                 else:
                     size += own[name].nbytes
             made -= too_large
-        for slot in self.slots.values():
-            if slot.root in made:
-                slot.role = StringAttr(COPY)
+        own_or_alias = [slot for slot in self.slots.values() if slot.root in made]
+        for slot in own_or_alias:
+            slot.role = StringAttr(COPY)
+        launches = self.program.launches
+        alone = first_step_only(launches, self.slots)
+        reading, writing = defaultdict[str, list[LaunchOp]](list), defaultdict[str, list[LaunchOp]](list)
+        for launch in launches:
+            for found, names in ((reading, launch.reads), (writing, launch.writes)):
+                for root in roots(names, self.slots):
+                    found[root].append(launch)
+        for slot in own_or_alias:  # what leads to copies only need not last
+            readers = reading[slot.root]
+            if readers and alone.issuperset(readers) and len(writing[slot.root]) == 1:
+                slot.role = StringAttr("temp")
 
     def lasting(self, launch: LaunchOp) -> list[Cast]:
         """The casts of `launch` that may last: nothing else writes them, and nothing reads them after the update."""

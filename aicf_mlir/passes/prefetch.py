@@ -17,6 +17,7 @@ from aicf_mlir.codegen.cuda.ahead import can_prefetch
 from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.ahead import AHEAD, settled
+from aicf_mlir.dialects.plan.copies import first_step_only
 from aicf_mlir.dialects.plan.kernels import use_of
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.attributes import to_attribute
@@ -35,13 +36,15 @@ def prefetch(program: ProgramOp, lock: Lock | None = None) -> None:
     """
     selection = Selection(program.parent_op(), program.target.data)
     slots, launches = program.slots, program.launches
+    alone = first_step_only(launches, slots)
     for number, launch in enumerate(launches):
         if launch.schema is None or all(row.name != AHEAD for row in launch.schema.attrs):
             continue
         kernel = selection.generated(use_of(launch, slots))
         _, schedule = divided_id(launch.kernel_id.data)
         if kernel is None or not (
-            ahead := can_prefetch(replace(kernel, schedule=schedule)) & settled(launches, number, slots)
+            ahead := can_prefetch(replace(kernel, schedule=schedule))
+            & settled(launches, number, slots, alone)
         ):
             continue
         launch.attrs = DictionaryAttr({**launch.attrs.data, AHEAD: to_attribute(sorted(ahead))})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.codegen.build import build
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp, find_program
-from aicf_mlir.dialects.plan.copies import is_first_step_only
+from aicf_mlir.dialects.plan.copies import first_step_only
 from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.element_types import byte_size
@@ -79,13 +79,14 @@ def load_program(module: ModuleOp | ProgramOp) -> Program:
     slots = program.slots
     kernels = generated_kernels(program)
     codes = build(kernels.values())
+    alone = first_step_only(program.launches, slots)
     positions = {launch.symbol: position for position, launch in enumerate(program.launches)}
     return Program(
         name=program.symbol,
         target=program.target.data,
         arenas={name: arena.nbytes for name, arena in program.arenas.items()},
         slots={symbol: _slot(slot) for symbol, slot in slots.items() if slot.alias is None},
-        launches=[_launch(launch, slots, positions, codes) for launch in program.launches],
+        launches=[_launch(launch, slots, positions, codes, alone) for launch in program.launches],
     )
 
 
@@ -114,6 +115,7 @@ def _launch(
     slots: Mapping[str, SlotOp],
     positions: Mapping[str, int],
     codes: Mapping[str, Code],
+    alone: Collection[LaunchOp],
 ) -> Launch:
     workspace = None
     if launch.scratch is not None:
@@ -129,7 +131,7 @@ def _launch(
         "attrs": launch.values,
         "after": [positions[name] for name in launch.waits_for],
         "branch": launch.branch_number,
-        "first_step_only": is_first_step_only(launch, slots),
+        "first_step_only": launch in alone,
         "workspace": workspace,
         "predicate": None if launch.predicate_slot is None else _place(slots[launch.predicate_slot]),
         "origin": in_unicode(str(origin(launch) or "")),

@@ -10,11 +10,11 @@ launch is the last launch of an earlier step, or of another plan, so only memory
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from aicf_mlir.dialects.plan.copies import is_first_step_only, roots
+from aicf_mlir.dialects.plan.copies import first_step_only, roots
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
@@ -27,8 +27,12 @@ AHEAD = "ahead"
 """The attribute."""
 
 
-def settled(launches: Sequence[LaunchOp], number: int, slots: Mapping[str, SlotOp]) -> frozenset[int]:
-    """The operands of a launch, by number, that no launch writes which may still run when it is started."""
+def settled(
+    launches: Sequence[LaunchOp], number: int, slots: Mapping[str, SlotOp], alone: Collection[LaunchOp]
+) -> frozenset[int]:
+    """The operands of a launch, by number, that no launch writes which may still run when it is started; `alone`: the launches
+    that are `first_step_only`.
+    """
     launch = launches[number]
     written, first = set[str](), False
     for before in (
@@ -40,7 +44,7 @@ def settled(launches: Sequence[LaunchOp], number: int, slots: Mapping[str, SlotO
             own = [*other.writes, *([] if other.scratch is None else [other.scratch])]
             written |= roots(own, slots)
             empty = all(prod(slots[name].spec[1]) == 0 for name in other.writes)
-            if not empty and not is_first_step_only(other, slots):
+            if not empty and other not in alone:
                 at_start = False
                 break
         first = first or at_start
@@ -55,10 +59,11 @@ def settled(launches: Sequence[LaunchOp], number: int, slots: Mapping[str, SlotO
 def check_ahead(program: ProgramOp) -> None:
     """Raise VerifyException at the first launch that reads ahead a value that may not be written yet."""
     slots, launches = program.slots, program.launches
+    alone = first_step_only(launches, slots)
     for number, launch in enumerate(launches):
         ahead = launch.values.get(AHEAD, ())
         assert isinstance(ahead, Sequence)
-        late = sorted(set(ahead) - settled(launches, number, slots)) if ahead else []
+        late = sorted(set(ahead) - settled(launches, number, slots, alone)) if ahead else []
         if late:
             refuse(
                 launch,

@@ -3,6 +3,7 @@
 A cast fills the slot of a parameter, and the launch that updates it writes the new value there as well, rounded alike. A batch
 stays while a step is replayed, and so does all that is computed from it alone: a cast, the order of an index, the degrees of a
 graph. So a launch of copies alone runs in the first step of a replay only, since the host may have changed the sources by then.
+A temporary on the way from the batch to a copy, which no other launch reads, is made in that step only, too.
 An executor that runs every launch in every step computes the same.
 """
 
@@ -157,9 +158,32 @@ def _reads_batch_alone(
     return bool(given) and all(name in given or slots[name].role.data in READ_ONLY_ROLES for name in own)
 
 
-def is_first_step_only(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> bool:
-    """True if a replay runs `launch` in its first step only."""
-    return bool(launch.writes) and all(slots[name].role.data == COPY for name in launch.writes)
+def first_step_only(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> set[LaunchOp]:
+    """The launches that a replay runs in its first step only: they write copies, and temporaries that only they read."""
+    writers, readers = dict[str, list[LaunchOp]](), dict[str, list[LaunchOp]]()
+    for launch in launches:
+        for found, names in ((writers, launch.writes), (readers, launch.reads)):
+            for root in roots(names, slots):
+                found.setdefault(root, []).append(launch)
+    alone = set[LaunchOp]()
+
+    def is_on_the_way(root: str, launch: LaunchOp) -> bool:
+        later = readers.get(root, [])
+        return (
+            slots[root].role.data == "temp"
+            and writers[root] == [launch]
+            and bool(later)
+            and alone.issuperset(later)
+        )
+
+    for launch in reversed(launches):  # readers come after the one launch that writes
+        written = roots(launch.writes, slots)
+        others = [root for root in written if slots[root].role.data != COPY]
+        if others and (launch.predicate_slot is not None or launch.op.data in COLLECTIVES):
+            continue
+        if written and all(is_on_the_way(root, launch) for root in others):
+            alone.add(launch)
+    return alone
 
 
 def check_copies(program: ProgramOp) -> None:
@@ -174,7 +198,12 @@ def check_copies(program: ProgramOp) -> None:
     for launch in launches if copies else ():
         for root in roots(launch.writes, slots):
             writers_of.setdefault(root, []).append(launch)
-    of_batch = made_of_batch(launches, slots, [slot.symbol for slot in copies]) if copies else ()
+    alone = first_step_only(launches, slots) if copies else set[LaunchOp]()
+    of_batch = (
+        made_of_batch(launches, slots, {root for launch in alone for root in roots(launch.writes, slots)})
+        if copies
+        else ()
+    )
     for slot in copies:
         assert bodies is not None
         if not (writers := writers_of.get(slot.symbol)):
@@ -184,11 +213,7 @@ def check_copies(program: ProgramOp) -> None:
             continue
         made = dict(_reversed(casts_of(first, slots, bodies) or []))
         source = made.get(slot.symbol)
-        if (
-            source is None
-            or not is_first_step_only(first, slots)
-            or slots[source].role.data not in CAST_ROLES
-        ):
+        if source is None or first not in alone or slots[source].role.data not in CAST_ROLES:
             refuse(
                 first,
                 f"@{first.symbol} writes @{slot.symbol}: expected a launch that casts {' or '.join(CAST_ROLES)} slots to"

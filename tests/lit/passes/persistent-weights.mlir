@@ -43,10 +43,10 @@ func.func @apart(
 // -----
 
 // What is made of the batch alone lasts too, also where it is written in place; what reads a parameter, or a value before its last,
-// does not.
+// does not. What leads to values that last, and to nothing else, need not last.
 // CHECK-LABEL: plan.program @of_batch
-// CHECK:         plan.slot @keys : memref<6xi32> copy
-// CHECK-NEXT:    plan.slot @places : memref<6xi32> copy
+// CHECK:         plan.slot @keys : memref<6xi32> temp
+// CHECK-NEXT:    plan.slot @places : memref<6xi32> temp
 // CHECK:         plan.slot @s : memref<3x1xf32> copy
 // CHECK:         plan.slot @own : memref<3x1xf32> temp
 // CHECK-LABEL: plan.program @between

@@ -20,7 +20,7 @@ from torch import nn
 
 from aicf_mlir import CompiledTrainStep, KernelError, VerifyError, compile_train_step, optim
 from aicf_mlir.dialects.plan import ProgramOp, find_program
-from aicf_mlir.dialects.plan.copies import is_first_step_only
+from aicf_mlir.dialects.plan.copies import first_step_only
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.registry import Schema, schemas
 from aicf_mlir.text.parsing import parse_module
@@ -123,7 +123,7 @@ def test_what_a_replay_runs(device: str) -> None:
     step.warmup(ours.batch)
     step.capture(ours.batch)
     program = planned(step)
-    once = sum(is_first_step_only(launch, program.slots) for launch in program.launches)
+    once = len(first_step_only(program.launches, program.slots))
     launches = len(program.launches)
     assert 0 < once < launches
     for n in (1, 2, 40):

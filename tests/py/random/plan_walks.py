@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
-from aicf_mlir.dialects.plan.copies import COPY, is_first_step_only
+from aicf_mlir.dialects.plan.copies import COPY, first_step_only
 from aicf_mlir.dialects.scalar import bodies_of
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import Array, round_to
@@ -117,7 +117,8 @@ class Walk:
     def step(self, again: bool, order: Sequence[LaunchOp] | None = None) -> None:
         """One step: the first, or one `again`, of a replay. Temporaries, results and scratch hold garbage where nobody wrote."""
         launches = list(self.program.launches if order is None else order)
-        launches = [each for each in launches if not (again and is_first_step_only(each, self.slots))]
+        alone = first_step_only(self.program.launches, self.slots)
+        launches = [each for each in launches if not (again and each in alone)]
         owners = [slot for slot in self.slots.values() if slot.alias is None]
         lost = [role for role in UNDEFINED_ROLES if not (again and role == COPY)]
         self.forget([slot.symbol for slot in owners if slot.role.data in lost])

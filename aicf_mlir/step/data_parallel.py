@@ -26,6 +26,7 @@ from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.certificate import Certificate, FailedCheck, certify
 from aicf_mlir.runtime.checkpoint import Checkpoint
 from aicf_mlir.runtime.divided_checkpoint import part_of, whole
+from aicf_mlir.runtime.homes import home_of
 from aicf_mlir.runtime.micro_batches import StepBatch
 from aicf_mlir.runtime.process_ranks import ProcessRanks, Together, digest, digest_of
 from aicf_mlir.runtime.snapshot import Snapshot
@@ -76,6 +77,7 @@ class DataParallelStep(CompiledTrainStep):
             ranks.shared([*model.parameters(), *model.buffers()])
         with Together(ranks, name, "compile_train_step") as call:
             step = cls(request, request.build())
+            step._expect_state_of_no_other_step()
             call.reached(step._texts(step._built.stages))
             ranks.shared(step._alike("param", "buffer"))
         so = "The optimizers have other state or numbers; load the same on all ranks before compiling"
@@ -156,6 +158,15 @@ class DataParallelStep(CompiledTrainStep):
             for p, entries in each.state.items()
             if entries and id(p) not in own
         ]
+
+    def _expect_state_of_no_other_step(self) -> None:
+        """Raise StateError if a step that is there updates state that this one would let go."""
+        entries = (value for each, p in self._state_of_others() for value in each.state[p].values())
+        if any(isinstance(value, torch.Tensor) and home_of(value) is not None for value in entries):
+            raise StateError(
+                f"{self.name}: another step has the optimizer's state of parameters that another rank updates with"
+                f" zero={self._request.effect(DataParallel).zero}; compile with a new optimizer, and load() a checkpoint"
+            )
 
     def _expect_own_state(self) -> None:
         """Raise StateError if an optimizer has got state of parameters of other ranks since the step was compiled."""

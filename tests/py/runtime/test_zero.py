@@ -84,6 +84,8 @@ def test_a_fault_changes_neither_parameters_nor_state(tmp_path: Path, zero: int)
         assert found["option"].startswith("RankError: step: the ranks differ")
         assert found["resumed"]
         assert found["owned"]
+        assert found["whole"]
+        assert f"state of parameters that another rank updates with zero={zero}" in found["shared"]
         assert f"state of parameters that another rank updates with zero={zero}" in found["loaded"]
         assert (
             "the optimizer is traced, and its step may mix parameters: it cannot be divided"

@@ -254,6 +254,8 @@ def divided_faults(rank: int, count: int, zero: int) -> dict[str, Any]:
             resumed.train_step(batch(number, rank))
     found["resumed"] = digest(second) == digest(whole)
     found["owned"] = len(trained.state) < len(before.state)
+    found["shared"] = told_by(lambda: compiled(whole, before, rank, zero=zero))
+    found["whole"] = len(before.state) == len([*whole.parameters()])
     traced = plain()
     mixed = torch.optim.Adafactor(traced.parameters())
     found["traced"] = told_by(lambda: compiled(traced, mixed, rank, zero=zero))

@@ -14,7 +14,6 @@ A cast of a parameter stays unchanged if something reads it after the update, or
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -35,6 +34,7 @@ from aicf_mlir.dialects.plan.copies import (
     made_of_batch,
     results_of,
     roots,
+    writers_and_readers,
 )
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.kernels import use_of
@@ -128,14 +128,10 @@ class Keeper:
             slot.role = StringAttr(COPY)
         launches = self.program.launches
         alone = first_step_only(launches, self.slots)
-        reading, writing = defaultdict[str, list[LaunchOp]](list), defaultdict[str, list[LaunchOp]](list)
-        for launch in launches:
-            for found, names in ((reading, launch.reads), (writing, launch.writes)):
-                for root in roots(names, self.slots):
-                    found[root].append(launch)
+        writers, readers = writers_and_readers(launches, self.slots)
         for slot in own_or_alias:  # what leads to copies only need not last
-            readers = reading[slot.root]
-            if readers and alone.issuperset(readers) and len(writing[slot.root]) == 1:
+            later = readers.get(slot.root, [])
+            if later and alone.issuperset(later) and len(writers[slot.root]) == 1:
                 slot.role = StringAttr("temp")
 
     def lasting(self, launch: LaunchOp) -> list[Cast]:

@@ -158,13 +158,21 @@ def _reads_batch_alone(
     return bool(given) and all(name in given or slots[name].role.data in READ_ONLY_ROLES for name in own)
 
 
-def first_step_only(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> set[LaunchOp]:
-    """The launches that a replay runs in its first step only: they write copies, and temporaries that only they read."""
+def writers_and_readers(
+    launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]
+) -> tuple[dict[str, list[LaunchOp]], dict[str, list[LaunchOp]]]:
+    """The launches that write each slot with memory of its own, or an alias of it, and those that read it."""
     writers, readers = dict[str, list[LaunchOp]](), dict[str, list[LaunchOp]]()
     for launch in launches:
         for found, names in ((writers, launch.writes), (readers, launch.reads)):
             for root in roots(names, slots):
                 found.setdefault(root, []).append(launch)
+    return writers, readers
+
+
+def first_step_only(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> set[LaunchOp]:
+    """The launches that a replay runs in its first step only: they write copies, and temporaries that only they read."""
+    writers, readers = writers_and_readers(launches, slots)
     alone = set[LaunchOp]()
 
     def is_on_the_way(root: str, launch: LaunchOp) -> bool:

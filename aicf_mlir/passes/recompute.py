@@ -2,7 +2,8 @@
 
 A value that the forward pass writes for the gradient alone takes memory until then, a write and a read. If it follows by a few
 operations from values that are in memory in any case, its readers compute it again: the norm of a row from the row, its mean and
-its deviation; a gate's activation from what was activated. No launch reads more bytes in all than it did with the value.
+its deviation; a gate's activation from what was activated; a cast to more bytes. No launch reads more bytes in all than it did
+with the value.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 from xdsl.context import Context
@@ -145,7 +147,7 @@ def source_of(member: LoopMember, number: int, unread: set[int]) -> Source | Non
         if at != number and at not in unread and exact and shape in (member.domain, member.kept):
             given.setdefault(value, at)
     top = body.results[number]
-    if top in given or top < first:
+    if top in given or (top < first and not is_widened(member.operands[top], member.results[number])):
         return None
     needed: set[int] = set()
     leaves: dict[int, Access] = {}
@@ -179,6 +181,13 @@ def source_of(member: LoopMember, number: int, unread: set[int]) -> Source | Non
     if (element := element_of(member.results[number])) in NARROW:
         made = builder.scalar(made).rounded(element).value
     return Source(builder.finish([made]), tuple(leaves[value] for value in order))
+
+
+def is_widened(access: Access, result: SSAValue) -> bool:
+    """True if `result` has the elements of an operand in their order, in more bytes."""
+    if access.layout is None or not access.layout.is_dense or access.layout.count != prod(shape_of(result)):
+        return False
+    return bytes_of(access.root) < bytes_of(result) and element_of(access.root) in NARROW
 
 
 def access_of(member: LoopMember, number: int) -> Access:

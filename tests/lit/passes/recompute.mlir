@@ -60,6 +60,56 @@ func.func @alone(%a: tensor<1024x1024xf32>) -> tensor<1024x1024xf32> {
 
 // -----
 
+// A cast to more bytes is made where it is read. One in another order, and one to fewer bytes, are read as they are.
+// CHECK-LABEL: func.func @casts
+// CHECK-NEXT:    %[[P:.*]] = kernel.gemm
+// CHECK-NEXT:    %[[D:.*]] = kernel.map x(%[[P]]) {body = @product_again
+// CHECK-NEXT:      : (tensor<1024x1024xbf16>) -> tensor<1024x1024xf32>
+// CHECK-NEXT:    return %[[D]]
+// CHECK-LABEL: func.func @turned
+// CHECK-NEXT:    %[[P:.*]] = kernel.gemm
+// CHECK-NEXT:    kernel.view
+// CHECK-NEXT:    %[[W:.*]] = kernel.map
+// CHECK-NEXT:      : (
+// CHECK-NEXT:    kernel.map x(%[[W]], %[[W]])
+// CHECK-LABEL: func.func @rounded
+// CHECK-NEXT:    %[[P:.*]] = kernel.gemm
+// CHECK-NEXT:    %[[W:.*]] = kernel.map
+// CHECK-NEXT:      : (
+// CHECK-NEXT:    kernel.map x(%[[W]], %[[W]])
+scalar.body @widen_and_square(%0: f32) -> (f32, f32) {
+  %1 = arith.mulf %0, %0 : f32
+  scalar.yield %0, %1 : f32, f32
+}
+scalar.body @same(%0: f32) -> f32 {
+  scalar.yield %0 : f32
+}
+scalar.body @product(%0: f32, %1: f32) -> f32 {
+  %2 = arith.mulf %0, %1 : f32
+  scalar.yield %2 : f32
+}
+func.func @casts(%a: tensor<1024x1024xbf16>) -> tensor<1024x1024xf32> {
+  %p = kernel.gemm a(%a) b(%a) : tensor<1024x1024xbf16>
+  %w, %y = kernel.map x(%p) {body = @widen_and_square, shape = array<i64: 1024, 1024>} : (tensor<1024x1024xbf16>) -> (tensor<1024x1024xf32>, tensor<1024x1024xf32>)
+  %d = kernel.map x(%w, %y) {body = @product, shape = array<i64: 1024, 1024>} : tensor<1024x1024xf32>
+  func.return %d : tensor<1024x1024xf32>
+}
+func.func @turned(%a: tensor<1024x1024xbf16>) -> tensor<1024x1024xf32> {
+  %p = kernel.gemm a(%a) b(%a) : tensor<1024x1024xbf16>
+  %t = kernel.view %p : (tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16, strided<[1, 1024]>>
+  %w = kernel.map x(%t) {body = @same, shape = array<i64: 1024, 1024>} : (tensor<1024x1024xbf16, strided<[1, 1024]>>) -> tensor<1024x1024xf32>
+  %d = kernel.map x(%w, %w) {body = @product, shape = array<i64: 1024, 1024>} : tensor<1024x1024xf32>
+  func.return %d : tensor<1024x1024xf32>
+}
+func.func @rounded(%a: tensor<1024x1024xf32>) -> tensor<1024x1024xf32> {
+  %p = kernel.gemm a(%a) b(%a) : tensor<1024x1024xf32>
+  %w = kernel.map x(%p) {body = @same, shape = array<i64: 1024, 1024>} : (tensor<1024x1024xf32>) -> tensor<1024x1024xbf16>
+  %d = kernel.map x(%w, %w) {body = @product, shape = array<i64: 1024, 1024>} : (tensor<1024x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xf32>
+  func.return %d : tensor<1024x1024xf32>
+}
+
+// -----
+
 // A table of another shape is read as it is.
 // CHECK-LABEL: func.func @table
 // CHECK-NEXT:    kernel.map x(%a, %b) {body = @add

@@ -26,12 +26,10 @@ from aicf_mlir.ir.layouts import Layout, layout_of, shares_block, with_layout
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.passes.fuse.constants import first_but_constants
 from aicf_mlir.passes.fuse.library import Library
-from aicf_mlir.passes.fuse.narrow_products import added_bias
+from aicf_mlir.passes.fuse.narrow_products import LARGE, added_bias
 from aicf_mlir.passes.fuse.rule import FusionRule, is_small
 from aicf_mlir.passes.fuse.views import view_chain
 
-LARGE = 1 << 18
-"""Elements of the largest matrix from which on padding is worth its launches: by single elements they take some 9 µs."""
 WORK = 128
 """Products for each element that is copied, from which on a batch is padded. A library that takes it as it is has some 20
 products a picosecond there, and copies of short rows 0.2 elements (docs/performance.md)."""

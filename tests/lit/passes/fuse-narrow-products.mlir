@@ -49,6 +49,26 @@ func.func @features(%dy: tensor<2048x512xf32>, %x: tensor<2048x13xf32>) -> (tens
   func.return %dw, %db : tensor<512x13xf32>, tensor<512xf32>
 }
 
+// A small head of ten classes is dot products. A larger one is padded, one of sixteen classes stored as it is.
+// ALONE-LABEL: func.func @small_classes
+// ALONE:         kernel.rowwise {{.*}} shape = array<i64: 256, 10, 512>
+// ALONE-LABEL: func.func @large_classes
+// ALONE-NEXT:    kernel.gemm
+// ALONE-LABEL: func.func @even_classes
+// ALONE-NEXT:    kernel.gemm
+func.func @small_classes(%x: tensor<256x512xbf16>, %w: tensor<10x512xbf16>) -> tensor<256x10xbf16> {
+  %z = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<256x512xbf16>, tensor<10x512xbf16>) -> tensor<256x10xbf16>
+  func.return %z : tensor<256x10xbf16>
+}
+func.func @large_classes(%x: tensor<512x512xbf16>, %w: tensor<10x512xbf16>) -> tensor<512x10xbf16> {
+  %z = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<512x512xbf16>, tensor<10x512xbf16>) -> tensor<512x10xbf16>
+  func.return %z : tensor<512x10xbf16>
+}
+func.func @even_classes(%x: tensor<256x512xbf16>, %w: tensor<16x512xbf16>) -> tensor<256x16xbf16> {
+  %z = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<256x512xbf16>, tensor<16x512xbf16>) -> tensor<256x16xbf16>
+  func.return %z : tensor<256x16xbf16>
+}
+
 // Of a head with ten classes it is rows.
 // CHECK-LABEL: func.func @classes
 // CHECK:         kernel.colwise

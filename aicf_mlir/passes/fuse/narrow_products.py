@@ -46,8 +46,8 @@ from aicf_mlir.passes.fuse.views import used_once, view_chain
 NARROW = 8
 """The fewest rows, columns or terms of a product that tiles compute: 16 bytes of 16-bit elements."""
 MOST_COLUMNS, LARGE = 32, 1 << 18
-"""The most columns of dot products, where odd rows are stored by single elements, and the elements of the largest matrix from which
-on they are padded instead: by single elements they take some 9 us, and by padding two launches.
+"""The most columns of dot products, where odd rows are stored by single elements, and the elements of the largest matrix from
+which on they are padded instead: by single elements they take some 9 us, and by padding two launches.
 
 On an H200 a head of 256 x 512 by 10 takes 31.5 us with its gradients in bf16 by a tile, and 20.7 with dot products.
 """

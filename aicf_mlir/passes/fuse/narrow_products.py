@@ -1,4 +1,4 @@
-"""Narrow products as loops, on a GPU: of fewer than 8 rows, columns or terms, and some of up to 32.
+"""Narrow products as loops, on a GPU: of fewer than 8 rows, columns or terms, and small ones of odd columns.
 
 The smallest tile of a product has 16 rows and columns, and copies rows of fewer than 16 bytes element by element. So a head
 with one output, its gradients and a sum of few terms take many times what their bytes need. As loops they read each operand
@@ -45,9 +45,9 @@ from aicf_mlir.passes.fuse.views import used_once, view_chain
 
 NARROW = 8
 """The fewest rows, columns or terms of a product that tiles compute: 16 bytes of 16-bit elements."""
-MOST_COLUMNS, LARGE = 32, 1 << 18
-"""The most columns of dot products, where odd rows are stored by single elements, and the elements of the largest matrix from
-which on they are padded instead: by single elements they take some 9 us, and by padding two launches.
+MOST_BYTES, LARGE = 64, 1 << 18
+"""The bytes of a row that is stored by single elements, up to which it is dot products; and the elements of the largest matrix
+from which on rows are padded instead. By single elements they take some 9 us, and by padding two launches.
 
 On an H200 a head of 256 x 512 by 10 takes 31.5 us with its gradients in bf16 by a tile, and 20.7 with dot products.
 """
@@ -97,15 +97,15 @@ class NarrowProduct:
         """True if rows of a, along k, have a few sums each; as does its only row with those of b."""
         if self.batch > 1:
             return 1 in (self.m, self.n)
-        most = MOST_COLUMNS if self.is_stored_by_elements else NARROW
-        return self.a[1] == 1 and (self.n < most or (self.m == 1 and self.b[0] == 1))
+        is_narrow = self.n < NARROW or self.has_odd_columns
+        return self.a[1] == 1 and (is_narrow or (self.m == 1 and self.b[0] == 1))
 
     @property
-    def is_stored_by_elements(self) -> bool:
-        """True if rows of b lie along k, and those of the result do not end at a multiple of 16 bytes, and stay so."""
-        odd = self.n * byte_size(tensor_spec(self.op.results[0])[0], ()) % 16 != 0
+    def has_odd_columns(self) -> bool:
+        """True if rows of b lie along k, and the short ones of the result would be stored by single elements."""
+        row = byte_size(tensor_spec(self.op.results[0])[0], (self.n,))
         is_small = max(self.m * self.k, self.k * self.n, self.m * self.n) < LARGE
-        return odd and is_small and self.b[0] == 1 and not self.has_long_sums
+        return row % 16 != 0 and row < MOST_BYTES and is_small and self.b[0] == 1 and not self.has_long_sums
 
     @property
     def has_few_sums(self) -> bool:

@@ -85,12 +85,10 @@ SHAPES = {
     "three rows": (3, 130, 4100),
     "five columns": (130, 5, 4100),
     "ten classes": (256, 10, 512),
-    "thirty-one classes": (130, 31, 700),
+    "fifteen classes": (130, 15, 700),
 }
 FLAGS = {
-    **dict.fromkeys(
-        ("ten classes", "thirty-one classes"), ({"trans_b": True}, {"trans_b": True, "bias": True})
-    ),
+    **dict.fromkeys(("ten classes", "fifteen classes"), ({"trans_b": True}, {"trans_b": True, "bias": True})),
     "one row": ({"trans_a": True}, {"trans_b": True}, {}),
     "three rows": ({"trans_a": True}, {}),
     "five columns": ({"trans_a": True}, {"trans_b": True}, {}),

@@ -1,4 +1,4 @@
-"""Networks of images at small sizes: timm's families, torchvision's classification, segmentation and detection, diffusers."""
+"""Networks of images at small sizes: timm's, torchvision's of all kinds, segmentation-models-pytorch, diffusers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import diffusers
+import segmentation_models_pytorch as smp
 import timm
 import torch
 import torch.nn.functional as F
@@ -203,6 +204,36 @@ SEGMENTERS: dict[str, Make] = {
 }
 
 
+def of_smp(name: str, loss: nn.Module | None = None, **sizes: Any) -> Make:
+    """A decoder of segmentation-models-pytorch over three stages of a ResNet-18, with a loss of that package or cross entropy."""
+
+    def batch() -> Batch:
+        return {"x": torch.randn(4, 3, SIDE, SIDE), "t": torch.randint(3, (4, SIDE, SIDE))}
+
+    def make() -> Any:
+        model = smp.create_model(name, "resnet18", None, classes=3, encoder_depth=3, **sizes)
+        return trained(undrawn(model), batch, lambda m, b: (loss or F.cross_entropy)(m(b["x"]), b["t"]), sgd)
+
+    return make
+
+
+NARROW: dict[str, Any] = {"decoder_channels": (16, 8, 8)}
+SMP: dict[str, Make] = {
+    "Unet": of_smp("unet", **NARROW),
+    "Unet++": of_smp("unetplusplus", **NARROW),
+    "MAnet": of_smp("manet", decoder_pab_channels=8, **NARROW),
+    "Linknet": of_smp("linknet"),
+    "PSPNet": of_smp("pspnet", psp_out_channels=16, psp_dropout=0.0),
+    **{
+        f"Unet, {loss}": of_smp("unet", getattr(smp.losses, loss)("multiclass"), **NARROW)
+        for loss in ("DiceLoss", "JaccardLoss", "TverskyLoss", "FocalLoss", "LovaszLoss")
+    },
+    "Unet, SoftCrossEntropyLoss": of_smp(
+        "unet", smp.losses.SoftCrossEntropyLoss(smooth_factor=0.1), **NARROW
+    ),
+}
+
+
 class Detector(nn.Module):
     """A pyramid of features and a head of torchvision; it returns scores and boxes of all anchors."""
 
@@ -362,5 +393,6 @@ AUTOENCODERS: dict[str, Make] = {
 CASES: dict[str, Make] = {
     **{f"timm {name}": of_timm(name, sizes.get("img_size", SIDE), **sizes) for name, sizes in TIMM.items()},
     **{f"torchvision {name}": make for name, make in (CLASSIFIERS | SEGMENTERS | DETECTORS).items()},
+    **{f"smp {name}": make for name, make in SMP.items()},
     **{f"diffusers {name}": make for name, make in (DIFFUSERS | AUTOENCODERS).items()},
 }

@@ -49,12 +49,14 @@ func.func @features(%dy: tensor<2048x512xf32>, %x: tensor<2048x13xf32>) -> (tens
   func.return %dw, %db : tensor<512x13xf32>, tensor<512xf32>
 }
 
-// A small head of ten classes is dot products. A larger one is padded, one of sixteen classes stored as it is.
+// A small head of ten classes is dot products. A larger one is padded, one of sixteen classes stored as it is. So is one of 84 bytes.
 // ALONE-LABEL: func.func @small_classes
 // ALONE:         kernel.rowwise {{.*}} shape = array<i64: 256, 10, 512>
 // ALONE-LABEL: func.func @large_classes
 // ALONE-NEXT:    kernel.gemm
 // ALONE-LABEL: func.func @even_classes
+// ALONE-NEXT:    kernel.gemm
+// ALONE-LABEL: func.func @classes_of_f32
 // ALONE-NEXT:    kernel.gemm
 func.func @small_classes(%x: tensor<256x512xbf16>, %w: tensor<10x512xbf16>) -> tensor<256x10xbf16> {
   %z = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<256x512xbf16>, tensor<10x512xbf16>) -> tensor<256x10xbf16>
@@ -67,6 +69,10 @@ func.func @large_classes(%x: tensor<512x512xbf16>, %w: tensor<10x512xbf16>) -> t
 func.func @even_classes(%x: tensor<256x512xbf16>, %w: tensor<16x512xbf16>) -> tensor<256x16xbf16> {
   %z = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<256x512xbf16>, tensor<16x512xbf16>) -> tensor<256x16xbf16>
   func.return %z : tensor<256x16xbf16>
+}
+func.func @classes_of_f32(%x: tensor<256x512xf32>, %w: tensor<21x512xf32>) -> tensor<256x21xf32> {
+  %z = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<256x512xf32>, tensor<21x512xf32>) -> tensor<256x21xf32>
+  func.return %z : tensor<256x21xf32>
 }
 
 // Of a head with ten classes it is rows.

@@ -532,8 +532,9 @@ def communicator_id() -> bytes:
 def use_communicators(those: dict[str, Communicator]) -> dict[str, Communicator]:
     """Let launches that this thread prepares exchange by these, by the name of the group; return those before."""
 
-def use_exchange(function: Callable[[str, int, int, int, int], str | None]) -> None:
-    """What CPU kernels call for a collective: (group, address of what is given, of what comes, bytes of a part, ranks).
+def use_exchange(function: Callable[[str, int, int, int, int, bool], str | None]) -> None:
+    """What CPU kernels call for a collective: (group, address of what is given, of what comes, bytes of a part, ranks, whether a
+    part is given for each rank).
 
     It returns the reason where the exchange failed, else None.
     """

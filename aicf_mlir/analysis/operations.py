@@ -203,7 +203,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(
         (
             *("copy", "multi_tensor_copy", "check_index", "check_finite", "check_ranks", "all_gather"),
-            *("all_gather_status", "argsort", "sort_rows"),
+            *("all_gather_status", "all_to_all", "argsort", "sort_rows"),
         ),
         _nothing,
     ),

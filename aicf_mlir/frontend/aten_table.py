@@ -26,7 +26,14 @@ from aicf_mlir.frontend import (
     aten_scattered,
     aten_windows,
 )
-from aicf_mlir.frontend.across_ranks import SUM, sum_of_ranks
+from aicf_mlir.frontend.across_ranks import (
+    GATHER,
+    ROWS,
+    SUM,
+    gather_of_ranks,
+    rows_of_ranks,
+    sum_of_ranks,
+)
 from aicf_mlir.frontend.aten_attention import attention, safe_softmax_row
 from aicf_mlir.frontend.aten_indexing import refused
 from aicf_mlir.frontend.aten_pointwise import SELU, logical, pointwise, scaled, whole, with_product
@@ -113,6 +120,8 @@ POINTWISE: dict[str, AtenRule] = {
     **rows(pointwise("atan2"), "atan2.default"),
     str(MAGNITUDE): pointwise("magnitude", "re", "im"),
     str(SUM): sum_of_ranks,
+    str(GATHER): gather_of_ranks,
+    str(ROWS): rows_of_ranks,
     **rows(pointwise("copysign"), *of_two("copysign")),
     **rows(pointwise("xlogy"), "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"),
     **rows(

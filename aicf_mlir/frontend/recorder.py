@@ -139,12 +139,12 @@ class Recorder(InnerGradients, TorchFunctionMode):
     def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the result of a torch function that the user's code calls."""
         location = source.here()
-        refuse_exchange(func, location)
         for each in (*args, *(kwargs).values()):
             refuse_generator(each, location)
         if (instead := written(func, args)) is not None:
             with self:
                 return instead(*args, **kwargs)
+        refuse_exchange(func, location)
         name = function_name(func)
         if (chosen := self.selections.instead(func, name, args, kwargs, location)) is not None:
             with self:

@@ -15,6 +15,7 @@ from torch.nn.modules import batchnorm
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.across_ranks import is_normalized, synchronized
+from aicf_mlir.frontend.exchange_calls import allowed
 from aicf_mlir.frontend.source import trace_error
 
 Forward = Callable[[Any, torch.Tensor], torch.Tensor]
@@ -67,12 +68,13 @@ for function in (cumulative, is_cumulative, synchronized, is_normalized):
 
 @contextmanager
 def restated() -> Generator[None]:
-    """Trace a step with the restated layers."""
+    """Trace a step with the restated layers, and with the exchanges of torch."""
     own: dict[type, Any] = {kind: vars(kind)["forward"] for kind in RESTATED}
     for kind, forward in own.items():
         kind.forward = choosing(forward, *RESTATED[kind])  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        yield
+        with allowed():
+            yield
     finally:
         for kind, forward in own.items():
             kind.forward = forward  # pyright: ignore[reportAttributeAccessIssue]

@@ -30,8 +30,8 @@ ON_META = (
     " torch.func.functional_call"
 )
 EXCHANGES = (
-    "exchanges with other processes by itself{line}, which is not supported: of each process it uses the batch, and gradients,"
-    " buffers and the statistics of nn.SyncBatchNorm are exchanged for it"
+    "exchanges with other processes{line} by a function that is not supported; all_reduce, all_gather, reduce_scatter, all_to_all"
+    " and broadcast are, also those of torch.distributed.nn"
 )
 OF_EXCHANGES = "torch.distributed"
 """The module of functions, and of autograd functions, that exchange."""

@@ -81,15 +81,26 @@ def gathered(group: str, count: int, given: NDArray[Any]) -> NDArray[Any]:
     return result
 
 
+def exchanged(group: str, count: int, given: NDArray[Any]) -> NDArray[Any]:
+    """Return the row for this rank of what every rank gives, in their order; each gives a row for every rank."""
+    mine = 0 if count == 1 else group_named(group, count).rank
+    return gathered(group, count, given)[:, mine]
+
+
 def _at(address: int, size: int) -> Bytes:
     memory: Any = (ctypes.c_uint8 * size).from_address(address or id(GROUPS))  # of no bytes nothing is read
     return np.frombuffer(memory, np.uint8)
 
 
-def _exchange_memory(group: str, given: int, into: int, part: int, count: int) -> str | None:
+def _exchange_memory(group: str, given: int, into: int, part: int, count: int, apart: bool) -> str | None:
     """Do a collective of a CPU kernel; return the reason where it fails."""
     try:
-        group_named(group, count).exchange(_at(given, part), _at(into, part * count))
+        if apart:
+            _at(into, part * count)[:] = exchanged(
+                group, count, _at(given, part * count).reshape(count, part)
+            ).reshape(-1)
+        else:
+            group_named(group, count).exchange(_at(given, part), _at(into, part * count))
     except Exception as error:  # noqa: BLE001  (it goes through C++, as text)
         return str(error)
     return None

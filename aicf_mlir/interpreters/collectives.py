@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aicf_mlir.host.ranks import gathered
+from aicf_mlir.host.ranks import exchanged, gathered
 from aicf_mlir.interpreters.call import Call, Meaning
 from aicf_mlir.interpreters.numerics import Array, widen
 
@@ -18,6 +18,11 @@ def all_gather_status(call: Call) -> list[Array]:
     """The status of every rank too."""
     group, ranks = call.attr("group", ""), call.attr("ranks", 1)
     return [gathered(group, ranks, call[name]) for name in ("x", "status")]
+
+
+def all_to_all(call: Call) -> list[Array]:
+    """Return the row of every rank that is for this one."""
+    return [exchanged(call.attr("group", ""), call.attr("ranks", 1), call["x"])]
 
 
 def all_reduce(call: Call) -> list[Array]:
@@ -35,6 +40,7 @@ def all_reduce_status(call: Call) -> list[Array]:
 MEANINGS: Mapping[str, Meaning] = {
     "all_gather": all_gather,
     "all_gather_status": all_gather_status,
+    "all_to_all": all_to_all,
     "all_reduce": all_reduce,
     "all_reduce_status": all_reduce_status,
 }

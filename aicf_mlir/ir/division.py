@@ -1,4 +1,4 @@
-"""Parameters and gradients that are divided among ranks: what a function says of them."""
+"""Parameters and gradients that are divided among ranks, and what else a rank has for itself: what a function says of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ PARTS = "aicf.parts"
 """The names of the parameters of each rank, in a function whose parameters are not gathered yet."""
 GRADIENTS = "aicf.gradients"
 """The names of the gradients of all ranks, in a function whose results have those of one rank; its group, and this rank."""
+
+OWN_TEXT = "aicf.own_text"
+"""In a function that exchanges in its forward pass: each rank may have another one, which begins with the number of a rank, say.
+The collectives are the same. Once gradients are exchanged, the names of those of each bucket.
+"""
 
 Names = Sequence[str]
 

@@ -38,6 +38,8 @@ LITERAL = "aicf.literal"
 """Marks a buffer that holds numbers of the model's own text, not of a tensor that the user has."""
 OF_RANK = "aicf.of_rank"
 """The rank of a group whose new value of a buffer all of them take."""
+OF_EACH_RANK = "aicf.of_each_rank"
+"""Marks a parameter that each rank of a group has for itself."""
 
 RESULT_ROLES = ("loss", "grad", "update", "output", STATUS)
 """The value to minimise; of the parameter named; the new value of the argument named; anything else.

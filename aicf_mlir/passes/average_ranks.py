@@ -9,16 +9,18 @@ from typing import Literal
 
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import FixedBitwidthType, IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, FixedBitwidthType, IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.emitter import Emitter, location_of, summed_in
+from aicf_mlir.ir.division import OWN_TEXT
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.signature import (
+    OF_EACH_RANK,
     OF_RANK,
     ArgumentIndex,
     Label,
@@ -100,6 +102,8 @@ class Averaging:
         ]
         text = {op: number for number, op in enumerate(self.function.body.block.ops)}
         exchanged.sort(key=lambda row: text[row[2].op])
+        if OWN_TEXT in self.function.attributes:
+            self.function.attributes[OWN_TEXT] = ArrayAttr([self.named(bucket) for _, bucket, _ in exchanged])
         # Each behind the collective that follows its own: launches of one stream wait in the order of the text.
         behind = [own.op for _, _, own in exchanged[1:] + exchanged[-1:]]
         new = dict[tuple[Of, SSAValue], SSAValue | None]()
@@ -140,6 +144,12 @@ class Averaging:
             bucket.append(value)
             last[kind] = (bucket, size + mine)
         return found
+
+    def named(self, bucket: Sequence[SSAValue]) -> ArrayAttr[StringAttr]:
+        """The names of the results that a bucket has."""
+        return ArrayAttr(
+            StringAttr(label.name) for each in bucket for value, label in self.results if value is each
+        )
 
     def place(self, value: SSAValue) -> int:
         """The place in the text at which what is exchanged of a value exists."""
@@ -194,18 +204,27 @@ def taken_apart(emitter: Emitter, whole: SSAValue, values: Sequence[SSAValue], e
 
 def same_on_all_ranks(function: func.FuncOp) -> set[SSAValue]:
     """The values that are the same on all ranks: gathered ones, and all that depends neither on a batch nor on what each rank has
-    for itself. The ranks must have one text.
+    for itself.
+
+    Where each rank may have another text only what passes make of means of gradients is: code of the user has none.
     """
     own = ("input", "status")
     found: set[SSAValue] = {
         argument
         for argument, label in zip(function.args, argument_labels(function), strict=True)
         if label.role not in own
-        and (label.role != "buffer" or OF_RANK in dict(label.rest) or label.is_literal)
+        and OF_EACH_RANK not in dict(label.rest)
+        and (label.role != "buffer" or OF_RANK in dict(label.rest))
     }
+    means, is_own = set[SSAValue](), OWN_TEXT in function.attributes
     for op in function.body.block.ops:
-        if isinstance(op, nn.COLLECTIVES) or all(value in found for value in op.operands):
+        if isinstance(op, nn.AllToAllOp):
+            continue
+        is_mean = isinstance(op, (nn.AllReduceOp, nn.AllReduceStatusOp)) or not means.isdisjoint(op.operands)
+        if isinstance(op, nn.COLLECTIVES) or (found.issuperset(op.operands) and (is_mean or not is_own)):
             found.update(op.results)
+            if is_mean:
+                means.update(op.results)
     return found
 
 

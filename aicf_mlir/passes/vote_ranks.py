@@ -88,9 +88,10 @@ class VoteRanksPass(ModulePass):
 
 
 def last_collective(function: func.FuncOp) -> nn.CollectiveOp | None:
-    """The last collective of a function."""
+    """The last collective of a function, if it is one that may carry a status."""
     found = (op for op in reversed(list(function.body.block.ops)) if isinstance(op, nn.CollectiveOp))
-    return next(found, None)
+    last = next(found, None)
+    return last if type(last) in nn.WITH_STATUS else None
 
 
 def with_status(last: nn.CollectiveOp, status: SSAValue) -> nn.CollectiveStatusOp:

@@ -32,6 +32,9 @@ GROUP = "dp"
 WORD = 1024
 """Bytes of what a rank says when all agree."""
 
+COMPARES = "compares"
+"""The news of a rank that asks whether all have the same."""
+
 COLLECTIVES: Any = dist
 GATHER: Any = (
     vars(dist).get("all_gather_single") or COLLECTIVES.all_gather_into_tensor
@@ -64,6 +67,8 @@ class ProcessRanks:
         self.group, self._lost, self._process = group, "", os.getpid()
         self._gpus: GpuRanks | None = None
         self.step = 0
+        self.call: Together | None = None
+        """The call that all ranks make now."""
         if self.rank < 0:
             raise BindError("mesh: this process is not one of the ranks of the group")
         try:
@@ -203,11 +208,13 @@ class Together:
             self.waiting = stack.enter_context(held())
             stack.enter_context(self.ranks.in_scope())
             self._stack = stack.pop_all()
+        self.ranks.call = self
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.ranks.call = None
         with self._stack:
             if error is None:
                 self.reached()
@@ -218,6 +225,19 @@ class Together:
             if isinstance(error, LostRankError):
                 raise RankError(f"{self.name}: {error}. {self.so}") from error
 
+    def compared(self, text: str) -> bool:
+        """True if all ranks have this text; all of them ask at the same place before `reached`. Raises RankError where one does
+        not.
+        """
+        votes = self._votes(text, "", COMPARES)
+        if all(vote["news"] == COMPARES for vote in votes):
+            return len({vote["detail"] for vote in votes}) == 1
+        self.is_reached = True
+        self._expect_no_error(votes)
+        raise RankError(
+            f"{self.name}: the ranks differ: one exchanges by itself in its step, and another does not. {self.so}"
+        )
+
     def reached(self, detail: str = "", news: str = "") -> None:
         """Go on once every rank is here, with the same `detail`. Raises RankError where one is not."""
         if self.is_reached:
@@ -227,14 +247,17 @@ class Together:
             votes = self._votes(detail, "it was interrupted" if self.waiting else "", news)
         except LostRankError as lost:
             raise RankError(f"{self.name}: {lost}. {self.so}") from lost
-        for rank, vote in enumerate(votes):
-            if vote["error"]:
-                raise RankError(f"{self.name}: rank {rank} cannot go on: {vote['error']}. {self.so}")
+        self._expect_no_error(votes)
         for key, told in (("step", "is at step"), ("what", "calls"), ("detail", "has")):
             if len({vote[key] for vote in votes}) > 1:
                 each = ", ".join(f"rank {rank} {told} {vote[key]}" for rank, vote in enumerate(votes))
                 raise RankError(f"{self.name}: the ranks differ: {each}. {self.so}")
         self.news = next((vote["news"] for vote in votes if vote["news"]), "")
+
+    def _expect_no_error(self, votes: Sequence[Mapping[str, str]]) -> None:
+        for rank, vote in enumerate(votes):
+            if vote["error"]:
+                raise RankError(f"{self.name}: rank {rank} cannot go on: {vote['error']}. {self.so}")
 
     def _votes(self, detail: str, error: str, news: str = "") -> list[dict[str, str]]:
         what = (

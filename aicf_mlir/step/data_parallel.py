@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import Any, Literal, Self, cast
 from weakref import WeakKeyDictionary
@@ -19,6 +20,7 @@ from aicf_mlir.dialects.plan.collective_rules import COLLECTIVES
 from aicf_mlir.errors import DataError, RankError, StateError
 from aicf_mlir.frontend.model import unwrapped
 from aicf_mlir.frontend.reads import named_modules
+from aicf_mlir.ir.division import OWN_TEXT
 from aicf_mlir.ir.roles import KEPT_ROLES
 from aicf_mlir.ir.signature import steps
 from aicf_mlir.passes.divide_updates import parts_of, trained_groups
@@ -33,7 +35,7 @@ from aicf_mlir.runtime.snapshot import Snapshot
 from aicf_mlir.stages import Snapshots
 from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.step.examined_step import SKIPPED
-from aicf_mlir.step.options.mesh import DataParallel, unfollowed
+from aicf_mlir.step.options.mesh import DataParallel, shared_by, unfollowed
 from aicf_mlir.step.options.metrics import GatheredMetrics
 from aicf_mlir.step.options.seed import Randomness
 from aicf_mlir.step.request import Request
@@ -58,28 +60,22 @@ class DataParallelStep(CompiledTrainStep):
 
     @classmethod
     def compiled(cls, ranks: ProcessRanks, name: str, make: Callable[[], Request]) -> tuple[Self, Request]:
-        """Compile what `make` requests on all ranks, or on none. All bound tensors get the values that they have on rank 0."""
+        """Compile what `make` requests on all ranks, or on none. What they share gets the values that it has on rank 0."""
         with Together(ranks, name, "compile_train_step") as call:
             request = make()
-            state, metrics = request.effect(Randomness).state, request.effect(GatheredMetrics).metrics
-            state.of_rank(ranks.rank)
-
-            def apart() -> Sequence[torch.Tensor]:
-                return [*metrics.tensors, *([] if state.tensor is None else [state.tensor])]
-
-            effect = replace(request.effect(DataParallel), ranks=ranks, apart=apart)
-            request = request.with_effect(effect)
-            model = unwrapped(request.model)
-            call.reached(digest(_described(model)))
+            request.effect(Randomness).state.of_rank(ranks.rank)
+            metrics = request.effect(GatheredMetrics).metrics
+            shared = partial(shared_by, request.model, request.optimizers, lambda: metrics.tensors)
+            request = request.with_effect(replace(request.effect(DataParallel), ranks=ranks, shared=shared))
+            call.reached(digest(_described(unwrapped(request.model))))
             ranks.meet()
             if request.device.type == "cuda":
                 ranks.use_gpu(request.device)
-            ranks.shared([*model.parameters(), *model.buffers()])
+            ranks.shared(shared())
         with Together(ranks, name, "compile_train_step") as call:
             step = cls(request, request.build())
             step._expect_state_of_no_other_step()
             call.reached(step._texts(step._built.stages))
-            ranks.shared(step._alike("param", "buffer"))
         so = "The optimizers have other state or numbers; load the same on all ranks before compiling"
         with Together(ranks, name, "compile_train_step", so) as call:
             call.reached(digest_of(step._alike(*step._kept_alike)))
@@ -100,11 +96,14 @@ class DataParallelStep(CompiledTrainStep):
         return cast(ProcessRanks, self._request.effect(DataParallel).ranks)
 
     def _alike(self, *roles: str) -> list[torch.Tensor]:
-        """The memory of these roles that all ranks have alike, in one order: all but random numbers and metrics."""
+        """The memory of these roles that all ranks have alike, in one order.
+
+        Each rank has for itself random numbers, metrics, and what the loss function reads besides the model and what is trained.
+        """
         store = self._store
-        own = {tensor.data_ptr() for tensor in self._request.effect(DataParallel).apart()}
-        views = [store.view(*key) for key in sorted(store.slots) if key[0] in roles]
-        return [view for view in views if view.data_ptr() not in own]
+        shared = {tensor.data_ptr() for tensor in self._request.effect(DataParallel).shared()}
+        views = [(key[0], store.view(*key)) for key in sorted(store.slots) if key[0] in roles]
+        return [view for role, view in views if role not in ("param", "buffer") or view.data_ptr() in shared]
 
     @property
     def _is_divided(self) -> bool:
@@ -116,16 +115,19 @@ class DataParallelStep(CompiledTrainStep):
         return ("param", "buffer") if self._is_divided else KEPT_ROLES
 
     def _texts(self, stages: Sequence[Snapshots]) -> str:
-        """Return a digest of all plans: ranks run the same, but for what a divided step has of each rank."""
-        if not self._is_divided:
+        """Return a digest of all plans: ranks run the same, but for what a divided step has of each rank, and one that exchanges
+        by itself, whose text may have the number of a rank.
+        """
+        buckets = [text for each in stages for text in buckets_of(each["grad"])]
+        if not self._is_divided and not buckets:
             return digest("\n".join(each.text("plan") for each in stages))
         asked = {
             name: options
             for name, options in self._request.passes(str(self._device)).items()
             if name not in OF_RANKS
         }
-        said = [f"{each.text('nn')}\n{collectives_of(each['plan'])}" for each in stages]
-        return digest("\n".join([repr(asked), *said]))
+        said = buckets or [each.text("nn") for each in stages]
+        return digest("\n".join([repr(asked), *said, *(collectives_of(each["plan"]) for each in stages)]))
 
     def _numbers(self) -> object:
         """Return the numbers of the host with which a step runs, in a form to compare."""
@@ -376,6 +378,12 @@ def collectives_of(module: ModuleOp) -> str:
     slots = program.slots
     found = [launch for launch in program.launches if launch.op.data in COLLECTIVES]
     return "\n".join(f"{launch.op.data} {launch.attrs} {slots[launch.writes[0]].spec}" for launch in found)
+
+
+def buckets_of(module: ModuleOp) -> list[str]:
+    """Return which gradients each exchange has, for functions of which each rank may have a text of its own."""
+    found = [function.attributes.get(OWN_TEXT) for function in steps(module)]
+    return [str(names) for names in found if names is not None]
 
 
 def _described(model: torch.nn.Module) -> str:

@@ -20,7 +20,7 @@ Status exchange_in_python(const Exchange& exchange) {
   try {
     const py::object why =
         exchanger()(exchange.group, reinterpret_cast<uintptr_t>(exchange.from),
-                    reinterpret_cast<uintptr_t>(exchange.to), exchange.part, exchange.ranks);
+                    reinterpret_cast<uintptr_t>(exchange.to), exchange.part, exchange.ranks, exchange.apart);
     return why.is_none() ? Status::ok() : Status::state(py::str(why));
   } catch (const py::error_already_set& error) {
     return Status::state(error.what());

@@ -8,6 +8,7 @@ apart: a thousand replays with random pauses have the bits of replays without.
 zero: a divided optimizer has the bits and the files of a whole one; zero_faults and zero_killed are the two above with it.
 zero_2, zero_2_faults, zero_2_killed: the same with divided gradients.
 batch_norm: SyncBatchNorm beside one GPU with all batches. certified: each rank's certificate is equal.
+exchanges: losses that exchange by themselves beside torch in f64, and what is moved, in many sizes; it has no width.
 models: GPT-2 and ResNet-50 beside DistributedDataParallel, f64 and micro-batches; it has no width.
 
 Ranks may share a GPU. Exit status 1 if anything is wrong.
@@ -31,6 +32,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from exchange_ranks import exchanges
 from model_ranks import whole_models
 from norm_ranks import batch_norm
 from rank_steps import (
@@ -55,11 +57,11 @@ from aicf_mlir import AicfError
 
 STEPS, REPLAYED = 50, 25
 TIMES = int(os.environ.get("TIMES", "1"))
-LIMITS_S = {"zero": 400, "zero_2": 400, "batch_norm": 300, "certified": 300, "models": 600}
+LIMITS_S = {"zero": 400, "zero_2": 400, "batch_norm": 300, "certified": 300, "exchanges": 300, "models": 600}
 LIMIT_S = 150
 """Of the other parts."""
 PARTS = (
-    *("steps", "apart", "faults", "killed", "batch_norm", "certified", "models"),
+    *("steps", "apart", "faults", "killed", "batch_norm", "certified", "exchanges", "models"),
     *("zero", "zero_faults", "zero_killed", "zero_2", "zero_2_faults", "zero_2_killed"),
 )
 
@@ -308,6 +310,7 @@ def main() -> None:
         "zero_2_faults": partial(faults, rank, 2),
         "zero_2_killed": partial(killed, rank, 2),
         "batch_norm": partial(batch_norm, rank, ranks),
+        "exchanges": partial(exchanges, rank, ranks),
         "certified": partial(certified, rank),
     }[os.environ["PART"]]()
     sys.stdout.flush()
@@ -354,7 +357,7 @@ given = parser.parse_args()
 failed = [
     part
     for part in given.only
-    for width in given.width[: 1 if part == "models" else None]
+    for width in given.width[: 1 if part in ("models", "exchanges") else None]
     for _ in range(given.times if part.endswith("killed") else 1)
     if not started(part, width, given.ranks, given.device, given.times)
 ]

@@ -1,8 +1,11 @@
-"""Collectives: values of every rank of a group. One moves bytes, and one makes the mean of numbers; `sum-ranks` writes a sum
+"""Collectives: values of every rank of a group. Two move bytes, and one makes the mean of numbers; `sum-ranks` writes a sum
 as a gather and additions in the order of ranks.
 
-Every rank runs the same text, so every rank is at the same collective. A collective begins once its operands `after` are there:
+Every rank has the same collectives, so every rank is at the same one. A collective begins once its operands `after` are there:
 with the one in front of it among them, all have one order.
+
+The loss of each rank may depend on values of every rank, and training minimizes the mean of all losses. So the gradient of what
+a rank gives is the sum of the gradients that the ranks have for it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dialects.nn.broadcasting import SumOp
 from aicf_mlir.dialects.nn.common import NNOp, ValueOp
 from aicf_mlir.ir.expect import Value, expect_float, expect_type, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
@@ -36,6 +40,7 @@ __all__ = [
     "AllGatherStatusOp",
     "AllReduceOp",
     "AllReduceStatusOp",
+    "AllToAllOp",
     "CollectiveOp",
     "CollectiveStatusOp",
     "SumOfRanksOp",
@@ -49,8 +54,6 @@ class CollectiveOp(ValueOp, abc.ABC):
     after = var_operand_def(TensorType)
     group = prop_def(StringAttr)
     ranks = prop_def(IntegerAttr.constr(i64))
-
-    traits = traits_def(NotDifferentiable("it is put in where gradients are known already"))
 
     def __init__(self, x: Value, group: str, ranks: int, after: Sequence[Value] = ()):
         """`group`: its name; `ranks`: how many it has; `after`: values that must be there before."""
@@ -106,6 +109,14 @@ def gathered_type(x: Value, ranks: int) -> AnyTensor:
     return with_shape(x, [ranks, *shape_of(x)])
 
 
+def rows_type(x: Value, ranks: int) -> AnyTensor:
+    """As many rows as x has. Raises VerifyException for x without a row of each rank."""
+    shape = shape_of(x)
+    if not shape or shape[0] != ranks:
+        raise VerifyException(f"x: expected a row for each of {ranks} ranks, got {with_shape(x, shape)}")
+    return with_shape(x, shape)
+
+
 def reduced_type(x: Value, ranks: int) -> AnyTensor:
     """A mean, in the type in which numbers are added up. Raises VerifyException for x that are no floats."""
     del ranks
@@ -114,12 +125,31 @@ def reduced_type(x: Value, ranks: int) -> AnyTensor:
 
 
 @irdl_op_definition
-class AllGatherOp(CollectiveOp):
+class AllGatherOp(CollectiveOp, DifferentiableInterface):
     """x of every rank, in their order: a first dimension with an element for each rank."""
 
     name = "nn.all_gather"
 
     of_ranks = staticmethod(gathered_type)
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        (g,) = cotangents
+        for_this = builder.insert(AllToAllOp(g, self.group.data, self.ranks.value.data)).result
+        return [builder.insert(SumOp(for_this, [0])).result, *[None] * len(self.after)]
+
+
+@irdl_op_definition
+class AllToAllOp(CollectiveOp, DifferentiableInterface):
+    """Row i of x goes to rank i: of every rank, in their order, the row that it has for this one."""
+
+    name = "nn.all_to_all"
+
+    of_ranks = staticmethod(rows_type)
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        (g,) = cotangents
+        back = builder.insert(AllToAllOp(g, self.group.data, self.ranks.value.data)).result
+        return [back, *[None] * len(self.after)]
 
 
 @irdl_op_definition
@@ -140,6 +170,8 @@ class AllReduceOp(CollectiveOp):
 
     name = "nn.all_reduce"
 
+    traits = traits_def(NotDifferentiable("it is put in where gradients are known already"))
+
     of_ranks = staticmethod(reduced_type)
 
 
@@ -152,7 +184,7 @@ class AllReduceStatusOp(CollectiveStatusOp):
     of_ranks = staticmethod(reduced_type)
 
 
-COLLECTIVES = (AllGatherOp, AllGatherStatusOp, AllReduceOp, AllReduceStatusOp)
+COLLECTIVES = (AllGatherOp, AllGatherStatusOp, AllReduceOp, AllReduceStatusOp, AllToAllOp)
 """The ops that exchange bytes."""
 
 WITH_STATUS: dict[type[CollectiveOp], type[CollectiveStatusOp]] = {
@@ -164,11 +196,7 @@ WITH_STATUS: dict[type[CollectiveOp], type[CollectiveStatusOp]] = {
 
 @irdl_op_definition
 class SumOfRanksOp(ValueOp, DifferentiableInterface):
-    """The sum of x over all ranks, in their order; every rank has it.
-
-    The loss of each rank depends on x of every rank, and training minimizes the mean of all losses. So the gradient of x is the
-    sum of the gradients that the ranks have for the result.
-    """
+    """The sum of x over all ranks, in their order; every rank has it."""
 
     name = "nn.sum_of_ranks"
 

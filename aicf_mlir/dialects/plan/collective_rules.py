@@ -15,7 +15,10 @@ from aicf_mlir.ir.roles import KEPT_ROLES
 if TYPE_CHECKING:
     from aicf_mlir.dialects.plan.program import ProgramOp
 
-COLLECTIVES = ("all_gather", "all_gather_status", "all_reduce", "all_reduce_status")
+ALL_TO_ALL = "all_to_all"
+"""The collective that gives each rank something else."""
+
+COLLECTIVES = ("all_gather", "all_gather_status", "all_reduce", "all_reduce_status", ALL_TO_ALL)
 """The ops that all ranks of a group run together."""
 
 VOTE = "check_ranks"
@@ -83,7 +86,7 @@ def check_late(program: ProgramOp, last: LaunchOp) -> None:
         if launch.op.data in checks():
             continue
         for slot in (slots[name] for name in launch.writes):
-            if read is not None and launch.op.data not in COLLECTIVES:
+            if launch.op.data == ALL_TO_ALL or (read is not None and launch.op.data not in COLLECTIVES):
                 own.add(slot.root)
             elif slot.root == slot.symbol:
                 own.discard(slot.root)

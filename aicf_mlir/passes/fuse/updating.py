@@ -15,7 +15,12 @@ from aicf_mlir.ir.signature import result_labels, return_op
 from aicf_mlir.optimizers import LAUNCHES
 
 GATHERS: Mapping[type[Operation], int] = {kernel.AllGatherOp: 1, kernel.AllGatherStatusOp: 2}
-COLLECTIVES: Mapping[type[Operation], int] = {**GATHERS, kernel.AllReduceOp: 1, kernel.AllReduceStatusOp: 2}
+COLLECTIVES: Mapping[type[Operation], int] = {
+    **GATHERS,
+    kernel.AllToAllOp: 1,
+    kernel.AllReduceOp: 1,
+    kernel.AllReduceStatusOp: 2,
+}
 """The collectives, and how many operands each reads: the others are there for order."""
 
 LAST_ROLES = ("update", "grad", "output")

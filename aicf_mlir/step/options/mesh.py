@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i64
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, UnitAttr, i64
 
+from aicf_mlir.dialects import nn
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import Traced
-from aicf_mlir.frontend.model import ddp_of
+from aicf_mlir.frontend.model import ddp_of, unwrapped
 from aicf_mlir.frontend.optimizer import divided
-from aicf_mlir.ir.signature import OF_RANK, ArgumentIndex, argument_labels, result_labels, steps
+from aicf_mlir.ir.division import OWN_TEXT
+from aicf_mlir.ir.printing import to_text
+from aicf_mlir.ir.signature import OF_EACH_RANK, OF_RANK, ArgumentIndex, argument_labels, result_labels, steps
 from aicf_mlir.passes.vote_ranks import passes_of_ranks
-from aicf_mlir.runtime.process_ranks import GROUP, ProcessRanks
+from aicf_mlir.runtime.process_ranks import GROUP, ProcessRanks, digest
 from aicf_mlir.step.options.option import Effect
 
 if TYPE_CHECKING:
@@ -36,8 +40,11 @@ class DataParallel(Effect):
     """The ranks of a step; none for a step of one process."""
 
     ranks: ProcessRanks | None = None
-    apart: Callable[[], Sequence[torch.Tensor]] = tuple
-    """The tensors that each rank has for itself: random numbers and metrics."""
+    shared: Callable[[], Sequence[torch.Tensor]] = tuple
+    """The tensors that all ranks have from rank 0: as with torch, parameters and buffers of the model, but no metrics.
+
+    Also parameters that are trained and not the model's.
+    """
     zero: int = 0
     """The stage of ZeRO: with 1 each rank keeps the optimizer state of its own parameters only, with 2 their gradients too."""
 
@@ -65,12 +72,15 @@ class DataParallel(Effect):
             )
 
     def added(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
-        """Return the traces, with a mark on each tensor that the forward updates and all ranks have from rank 0."""
+        """Return the traces, with a mark on each tensor that the forward updates and all ranks have from rank 0, and on each
+        parameter that every rank has for itself.
+        """
         if self.ranks is None:
             return list(traces)
+        shared = {id(tensor) for tensor in self.shared()}
         for traced in traces:
             held = {**traced.parameters, **traced.buffers}
-            own = {name for name, tensor in held.items() if any(tensor is each for each in self.apart())}
+            own = {name for name, tensor in held.items() if id(tensor) not in shared}
             for function in steps(traced.module):
                 labels = argument_labels(function)
                 index = ArgumentIndex(labels)
@@ -83,7 +93,15 @@ class DataParallel(Effect):
                     if labels[place].role in ("buffer", "param"):
                         mark = (OF_RANK, IntegerAttr(0, i64))
                         labels[place] = replace(labels[place], rest=(*labels[place].rest, mark))
+                for place, label in enumerate(labels):
+                    if label.role == "param" and label.name in own:
+                        labels[place] = replace(label, rest=(*label.rest, (OF_EACH_RANK, UnitAttr())))
                 function.arg_attrs = ArrayAttr([label.to_attribute() for label in labels])
+        if exchanging := [each for traced in traces for each in steps(traced.module) if exchanges(each)]:
+            call, texts = self.ranks.call, "\n".join(map(to_text, exchanging))
+            if call is None or call.is_reached or not call.compared(digest(texts)):
+                for function in exchanging:
+                    function.attributes[OWN_TEXT] = ArrayAttr([])
         return list(traces)
 
     def passes(self, device: str) -> Mapping[str, str]:
@@ -98,6 +116,23 @@ class DataParallel(Effect):
             "mesh": None if ranks is None else f"{GROUP}={ranks.count}, this is rank {ranks.rank}",
             "zero": DIVIDED[self.zero],
         }
+
+
+def shared_by(
+    model: torch.nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    metrics: Callable[[], Sequence[torch.Tensor]],
+) -> list[torch.Tensor]:
+    """Return the tensors that all ranks have from rank 0; see `DataParallel.shared`."""
+    held, own = unwrapped(model), {id(each) for each in metrics()}
+    trained = (p for each in optimizers for group in each.param_groups for p in group["params"])
+    found = {id(each): each for each in (*held.parameters(), *held.buffers(), *trained)}
+    return [each for number, each in found.items() if number not in own]
+
+
+def exchanges(function: func.FuncOp) -> bool:
+    """True if code of the user exchanges by itself in a step."""
+    return any(isinstance(op, nn.AllGatherOp | nn.AllToAllOp) for op in function.walk())
 
 
 def mesh_of(model: object, mesh: Any) -> Any:

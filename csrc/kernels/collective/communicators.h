@@ -34,6 +34,9 @@ class Communicator {
   // byte of an aborted exchange has not come, no number of the statuses is 0.
   virtual Status all_gather(const void* from, void* to, size_t bytes, const Statuses& statuses,
                             const LaunchContext& ctx) const = 0;
+  // `bytes` of every rank to `to`, in their order: those that it has for this one, `from` has as many for
+  // each. Has a workspace of all_to_all_workspace().
+  virtual Status all_to_all(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const = 0;
   // Their mean to `to`, as numbers_of() says, in the order of ranks. Has a workspace of
   // all_reduce_workspace().
   virtual Status all_reduce(const void* from, void* to, DType dtype, size_t bytes, const Statuses& statuses,

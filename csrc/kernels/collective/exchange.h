@@ -8,13 +8,15 @@
 
 namespace aicf {
 
-// `part` bytes of each rank go to `ranks` parts in their order, the same on each.
+// `part` bytes of each rank go to `ranks` parts in their order: the same on each rank, or `apart`, where
+// `from` has a part for each of them.
 struct Exchange {
   const std::string& group;
   const void* from;
   void* to;
   size_t part;  // bytes
   int64_t ranks;
+  bool apart = false;
 };
 
 // Returns when all is there, or says why it will not come. Never called for a single rank.

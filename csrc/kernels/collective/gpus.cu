@@ -81,6 +81,17 @@ class Gpus : public Communicator {
     return tell(statuses, ctx);
   }
 
+  Status all_to_all(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const override {
+    AICF_TRY(state());
+    if (by_mailbox_) return mailbox_->all_to_all(from, to, bytes, ctx);
+    if (!lib_) return Status::state("the GPUs of the group are not connected");
+    for (size_t rank = 0; rank < static_cast<size_t>(ranks_); ++rank) {
+      void* come = rank == static_cast<size_t>(rank_) ? to : ctx.workspace;
+      AICF_TRY(by_library(static_cast<const char*>(from) + rank * bytes, come, bytes, ctx));
+    }
+    return Status::ok();
+  }
+
   Status all_reduce(const void* from, void* to, DType dtype, size_t bytes, const Statuses& statuses,
                     const LaunchContext& ctx) const override {
     AICF_TRY(state());
@@ -133,13 +144,15 @@ class Gpus : public Communicator {
   mutable std::atomic<bool> aborted_{false};
 };
 
+enum class Kind { kGather, kReduce, kRows };
+
 class CollectiveLaunch : public LaunchState {
  public:
-  CollectiveLaunch(const char* id, const OpDesc& op, bool reduces, const Statuses& statuses,
+  CollectiveLaunch(const char* id, const OpDesc& op, Kind kind, const Statuses& statuses,
                    CommunicatorPointer communicator)
       : LaunchState(id, ""),
         communicator_(std::move(communicator)),
-        reduces_(reduces),
+        kind_(kind),
         from_(op.in("x").data),
         to_(op.out("y").data),
         dtype_(op.in("x").dtype),
@@ -148,10 +161,16 @@ class CollectiveLaunch : public LaunchState {
 
   Status launch(const LaunchContext& ctx) const override {
     if (bytes_ == 0 && !statuses_.to) return Status::ok();
-    if (communicator_)
-      return reduces_ ? communicator_->all_reduce(from_, to_, dtype_, bytes_, statuses_, ctx)
-                      : communicator_->all_gather(from_, to_, bytes_, statuses_, ctx);
-    if (!reduces_)
+    if (communicator_) switch (kind_) {
+        case Kind::kGather:
+          return communicator_->all_gather(from_, to_, bytes_, statuses_, ctx);
+        case Kind::kReduce:
+          return communicator_->all_reduce(from_, to_, dtype_, bytes_, statuses_, ctx);
+        case Kind::kRows:
+          return communicator_->all_to_all(from_, to_, bytes_ / static_cast<size_t>(communicator_->ranks()),
+                                           ctx);
+      }
+    if (kind_ != Kind::kReduce)
       AICF_TRY(copy(from_, to_, bytes_, ctx));
     else if (bytes_)
       AICF_TRY(launch_mean(from_, to_, dtype_, 1, 0, bytes_, ctx));
@@ -168,7 +187,7 @@ class CollectiveLaunch : public LaunchState {
   }
 
   const CommunicatorPointer communicator_;  // null for a single rank
-  const bool reduces_;
+  const Kind kind_;
   const void* from_;
   void* to_;
   const DType dtype_;
@@ -176,12 +195,12 @@ class CollectiveLaunch : public LaunchState {
   const Statuses statuses_;
 };
 
-Status prepare(const KernelVariant& self, const OpDesc& op, bool reduces, const Statuses& statuses,
+Status prepare(const KernelVariant& self, const OpDesc& op, Kind kind, const Statuses& statuses,
                LaunchPointer* out) {
   CommunicatorPointer communicator;
   const int64_t ranks = op.attrs.get(kRanks);
   if (ranks > 1) AICF_TRY(communicator_of(op.attrs.get(kGroup), ranks, &communicator));
-  *out = std::make_shared<CollectiveLaunch>(self.name, op, reduces, statuses, std::move(communicator));
+  *out = std::make_shared<CollectiveLaunch>(self.name, op, kind, statuses, std::move(communicator));
   return Status::ok();
 }
 
@@ -207,22 +226,27 @@ Status make_communicator(int device, int rank, int ranks, CommunicatorPointer* o
 
 Status prepare_all_gather_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
                                LaunchPointer* out) {
-  return prepare(self, op, false, {}, out);
+  return prepare(self, op, Kind::kGather, {}, out);
 }
 
 Status prepare_all_gather_status_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
                                       LaunchPointer* out) {
-  return prepare(self, op, false, statuses_of(op), out);
+  return prepare(self, op, Kind::kGather, statuses_of(op), out);
+}
+
+Status prepare_all_to_all_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
+                               LaunchPointer* out) {
+  return prepare(self, op, Kind::kRows, {}, out);
 }
 
 Status prepare_all_reduce_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
                                LaunchPointer* out) {
-  return prepare(self, op, true, {}, out);
+  return prepare(self, op, Kind::kReduce, {}, out);
 }
 
 Status prepare_all_reduce_status_cuda(const KernelVariant& self, const OpDesc& op, const std::string&,
                                       LaunchPointer* out) {
-  return prepare(self, op, true, statuses_of(op), out);
+  return prepare(self, op, Kind::kReduce, statuses_of(op), out);
 }
 
 }  // namespace aicf

@@ -30,10 +30,12 @@ using namespace mailboxes;
 
 constexpr size_t kMany = size_t{4} << 20;  // bytes from which on the copy engines move them
 
-// What this block exchanges: part `part` of so many. False where some of it has not come.
+// What this block exchanges: part `part` of so many. What x has for each rank is `apart` words from the next.
+// False where some of it has not come.
 template <class Word, class To>
-__device__ bool exchange(const Neighbours& neighbours, int rank, int ranks, const Word* x, const To& to,
-                         int64_t words, int64_t part, int64_t parts, const volatile int* aborted) {
+__device__ bool exchange(const Neighbours& neighbours, int rank, int ranks, const Word* x, int64_t apart,
+                         const To& to, int64_t words, int64_t part, int64_t parts,
+                         const volatile int* aborted) {
   constexpr int64_t kSome = kSlice / sizeof(Word);
   constexpr int kOwn = static_cast<int>(kSome / kThreads);  // words of a slice and a thread
   char* own = neighbours.mailbox[rank];
@@ -50,10 +52,11 @@ __device__ bool exchange(const Neighbours& neighbours, int rank, int ranks, cons
       for (int k = 0; k < kOwn; ++k) {
         const int64_t i = threadIdx.x + k * kThreads;
         if (i >= count) break;
-        next[k] = x[first + i];
+        next[k] = x[rank * apart + first + i];
         for (int far = 1; here && far < ranks; ++far) {
-          char* mailbox = neighbours.mailbox[(rank + far) % ranks];
-          reinterpret_cast<Word*>(slice_of(mailbox, ranks, before + n + 1, rank, blockIdx.x))[i] = next[k];
+          const int there = (rank + far) % ranks;
+          char* slice = slice_of(neighbours.mailbox[there], ranks, before + n + 1, rank, blockIdx.x);
+          reinterpret_cast<Word*>(slice)[i] = apart ? x[there * apart + first + i] : next[k];
         }
       }
       // What the threads of the block wrote before the barrier is there before the flag: it is released.
@@ -88,15 +91,15 @@ __device__ bool exchange(const Neighbours& neighbours, int rank, int ranks, cons
 
 template <class Word, class To>
 __global__ void __launch_bounds__(kThreads)
-    exchange_kernel(const __grid_constant__ Neighbours neighbours, int rank, int ranks, const Word* x, To to,
-                    int64_t words, Statuses statuses, const volatile int* aborted) {
+    exchange_kernel(const __grid_constant__ Neighbours neighbours, int rank, int ranks, const Word* x,
+                    int64_t apart, To to, int64_t words, Statuses statuses, const volatile int* aborted) {
   dependency_wait();
   const unsigned blocks = statuses.to ? gridDim.x - 1 : gridDim.x;
   const bool has_statuses = blockIdx.x == blocks;
   const bool here = has_statuses
-                        ? exchange(neighbours, rank, ranks, statuses.from,
+                        ? exchange(neighbours, rank, ranks, statuses.from, 0,
                                    Rows<int64_t>{statuses.to, kStatusNumbers}, kStatusNumbers, 0, 1, aborted)
-                        : exchange(neighbours, rank, ranks, x, to, words, blockIdx.x, blocks, aborted);
+                        : exchange(neighbours, rank, ranks, x, apart, to, words, blockIdx.x, blocks, aborted);
   // The statuses hold only where every block has what it waits for. The block that has them writes them, then
   // looks at `lost`; one that gives up sets `lost`, then overwrites them. With a fence between, one of both
   // comes after the other. Thread i has number i of each status all the way.
@@ -204,13 +207,14 @@ Status Mailbox::open(const std::vector<std::string>& addresses) {
 }
 
 template <class To>
-Status Mailbox::run_copies(const void* from, const To& to, size_t bytes, const LaunchContext& ctx) const {
+Status Mailbox::run_copies(const Given& from, const To& to, size_t bytes, const LaunchContext& ctx) const {
   constexpr auto kWord = static_cast<int64_t>(sizeof(uint4));
   const auto words = static_cast<int64_t>(bytes) / kWord;
   const int64_t pieces =
       kDepth * ceil_div<int64_t>(static_cast<int64_t>(bytes), kDepth * static_cast<int64_t>(bay_of(ranks_)));
   const int64_t most = ceil_div(words, pieces);
-  const auto* x = static_cast<const uint4*>(from);
+  const auto* x = static_cast<const uint4*>(from.from);
+  const auto part = [&](int rank) { return x + static_cast<size_t>(rank) * from.apart / sizeof(uint4); };
   const auto stream = static_cast<cudaStream_t>(ctx.stream);
   LaunchContext beside = ctx;
   beside.stream = emptying_;
@@ -221,9 +225,10 @@ Status Mailbox::run_copies(const void* from, const To& to, size_t bytes, const L
     if (piece >= kDepth - 1)
       AICF_CUDA_TRY(cudaStreamWaitEvent(copying_, met_[(piece - kDepth + 1) % kDepth]));
     for (int far = 1; count > 0 && far < ranks_; ++far) {
-      char* mailbox = neighbours_.mailbox[(rank_ + far) % ranks_];
-      AICF_CUDA_TRY(cudaMemcpyAsync(bay_of(mailbox, ranks_, static_cast<size_t>(piece), rank_), x + first,
-                                    static_cast<size_t>(count * kWord), cudaMemcpyDefault, copying_));
+      const int there = (rank_ + far) % ranks_;
+      void* bay = bay_of(neighbours_.mailbox[there], ranks_, static_cast<size_t>(piece), rank_);
+      AICF_CUDA_TRY(cudaMemcpyAsync(bay, part(there) + first, static_cast<size_t>(count * kWord),
+                                    cudaMemcpyDefault, copying_));
     }
     AICF_CUDA_TRY(cudaEventRecord(copied_, copying_));
     AICF_CUDA_TRY(cudaStreamWaitEvent(stream, copied_));
@@ -232,7 +237,7 @@ Status Mailbox::run_copies(const void* from, const To& to, size_t bytes, const L
     AICF_CUDA_TRY(cudaEventRecord(met_[piece % kDepth], stream));
     AICF_CUDA_TRY(cudaStreamWaitEvent(emptying_, met_[piece % kDepth]));
     AICF_TRY(launch(beside, kBlocks, kThreads, 0, empty_bays_kernel<To>, neighbours_, rank_, ranks_,
-                    static_cast<size_t>(piece), x, to, first, count));
+                    static_cast<size_t>(piece), part(rank_), to, first, count));
     AICF_CUDA_TRY(cudaEventRecord(emptied_, emptying_));
   }
   AICF_CUDA_TRY(cudaStreamWaitEvent(stream, emptied_));
@@ -240,27 +245,27 @@ Status Mailbox::run_copies(const void* from, const To& to, size_t bytes, const L
 }
 
 template <class Word, class To>
-Status Mailbox::run_blocks(const void* from, const To& to, size_t bytes, const Statuses& statuses,
+Status Mailbox::run_blocks(const Given& from, const To& to, size_t bytes, const Statuses& statuses,
                            const LaunchContext& ctx) const {
   const auto words = static_cast<int64_t>(bytes / sizeof(Word));
   const auto blocks = std::min<int64_t>(kBlocks, ceil_div<int64_t>(static_cast<int64_t>(bytes), kSlice));
   return launch(ctx, static_cast<unsigned>(blocks) + (statuses.to ? 1 : 0), kThreads, 0,
-                exchange_kernel<Word, To>, neighbours_, rank_, ranks_, static_cast<const Word*>(from), to,
-                words, statuses, aborted_);
+                exchange_kernel<Word, To>, neighbours_, rank_, ranks_, static_cast<const Word*>(from.from),
+                static_cast<int64_t>(from.apart / sizeof(Word)), to, words, statuses, aborted_);
 }
 
 // `wide` takes 16 bytes at a time, `narrow` is for what lies otherwise.
 template <class Wide, class Narrow>
-Status Mailbox::run(const void* from, const void* to, const Wide& wide, const Narrow& narrow, size_t bytes,
+Status Mailbox::run(const Given& from, const void* to, const Wide& wide, const Narrow& narrow, size_t bytes,
                     const Statuses& statuses, const LaunchContext& ctx) const {
-  if (!fits<uint4>(from, to, bytes)) return narrow();
+  if (!fits<uint4>(from.from, to, bytes)) return narrow();
   if (bytes < kMany) return run_blocks<uint4>(from, wide, bytes, statuses, ctx);
   AICF_TRY(run_copies(from, wide, bytes, ctx));
   return statuses.to ? run_blocks<uint4>(from, wide, 0, statuses, ctx) : Status::ok();
 }
 
-Status Mailbox::all_gather(const void* from, void* to, size_t bytes, const Statuses& statuses,
-                           const LaunchContext& ctx) const {
+Status Mailbox::rows(const Given& from, void* to, size_t bytes, const Statuses& statuses,
+                     const LaunchContext& ctx) const {
   const auto by = [&](auto word) {
     using Word = decltype(word);
     return run_blocks<Word>(from,
@@ -268,8 +273,17 @@ Status Mailbox::all_gather(const void* from, void* to, size_t bytes, const Statu
                             bytes, statuses, ctx);
   };
   const Rows<uint4> wide{static_cast<uint4*>(to), static_cast<int64_t>(bytes / sizeof(uint4))};
-  const auto narrow = [&] { return fits<uint32_t>(from, to, bytes) ? by(uint32_t{}) : by(uint8_t{}); };
+  const auto narrow = [&] { return fits<uint32_t>(from.from, to, bytes) ? by(uint32_t{}) : by(uint8_t{}); };
   return run(from, to, wide, narrow, bytes, statuses, ctx);
+}
+
+Status Mailbox::all_gather(const void* from, void* to, size_t bytes, const Statuses& statuses,
+                           const LaunchContext& ctx) const {
+  return rows({from}, to, bytes, statuses, ctx);
+}
+
+Status Mailbox::all_to_all(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const {
+  return rows({from, bytes}, to, bytes, {}, ctx);
 }
 
 Status Mailbox::all_reduce(const void* from, void* to, DType dtype, size_t bytes, const Statuses& statuses,
@@ -279,8 +293,8 @@ Status Mailbox::all_reduce(const void* from, void* to, DType dtype, size_t bytes
     using Word =
         std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
     auto* y = static_cast<Compute<T>*>(to);
-    const auto narrow = [&] { return run_blocks<Word>(from, Mean<Word, T>{y}, bytes, statuses, ctx); };
-    return run(from, to, Mean<uint4, T>{y}, narrow, bytes, statuses, ctx);
+    const auto narrow = [&] { return run_blocks<Word>({from}, Mean<Word, T>{y}, bytes, statuses, ctx); };
+    return run({from}, to, Mean<uint4, T>{y}, narrow, bytes, statuses, ctx);
   });
 }
 

@@ -18,6 +18,12 @@ struct Neighbours {
   char* mailbox[kMostNeighbours];  // by rank, as this GPU sees them
 };
 
+// What a rank gives to each: the same, or parts that are `apart` bytes from one another.
+struct Given {
+  const void* from;
+  size_t apart = 0;
+};
+
 class Mailbox {
  public:
   static constexpr int kDepth = 4;  // pieces of an exchange that may be under way
@@ -33,19 +39,22 @@ class Mailbox {
   // As Communicator says. What was aborted fills `to` with ones.
   Status all_gather(const void* from, void* to, size_t bytes, const Statuses& statuses,
                     const LaunchContext& ctx) const;
+  Status all_to_all(const void* from, void* to, size_t bytes, const LaunchContext& ctx) const;
   Status all_reduce(const void* from, void* to, DType dtype, size_t bytes, const Statuses& statuses,
                     const LaunchContext& ctx) const;
   void abort() const { *aborted_ = 1; }
 
  private:
+  Status rows(const Given& from, void* to, size_t bytes, const Statuses& statuses,
+              const LaunchContext& ctx) const;
   template <class Wide, class Narrow>
-  Status run(const void* from, const void* to, const Wide& wide, const Narrow& narrow, size_t bytes,
+  Status run(const Given& from, const void* to, const Wide& wide, const Narrow& narrow, size_t bytes,
              const Statuses& statuses, const LaunchContext& ctx) const;
   template <class Word, class To>
-  Status run_blocks(const void* from, const To& to, size_t bytes, const Statuses& statuses,
+  Status run_blocks(const Given& from, const To& to, size_t bytes, const Statuses& statuses,
                     const LaunchContext& ctx) const;
   template <class To>
-  Status run_copies(const void* from, const To& to, size_t bytes, const LaunchContext& ctx) const;
+  Status run_copies(const Given& from, const To& to, size_t bytes, const LaunchContext& ctx) const;
   bool make_streams();
 
   Mailbox(int rank, int ranks) : rank_(rank), ranks_(ranks) {}

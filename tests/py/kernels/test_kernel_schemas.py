@@ -52,7 +52,7 @@ def refusal_of(use: Use) -> str:
 SAMPLED = [op for op in KINDS if any(of_samples(Maker("f32"), op))]
 ANY_TYPE = {
     *("copy", "argsort", "scan", "scatter_rows"),
-    *("all_gather", "all_gather_status", "all_reduce", "all_reduce_status"),
+    *("all_gather", "all_gather_status", "all_reduce", "all_reduce_status", "all_to_all"),
 }
 """Ops with an operand of every element type, or of every number: operands beside them must be alike."""
 

@@ -43,15 +43,3 @@ def test_what_a_step_does_not_follow_is_refused_by_name(tmp_path: Path) -> None:
         late = "step: the DistributedDataParallel has a communication hook now"
         assert late in found["late hook"], found
         assert found["late hook"].startswith("RankError: step: rank 0" if rank else f"StateError: {late}")
-
-
-def test_a_loss_that_exchanges_by_itself_is_refused_at_its_line(tmp_path: Path) -> None:
-    """None of them waits for another rank, which may not exchange at all."""
-    refused = "the step exchanges with other processes by itself (`"
-    for rank, found in enumerate(found_by("exchanging_losses", 2, tmp_path)):
-        for name, told in found.items():
-            if name.endswith("on one") and rank == 1:
-                assert told.startswith("RankError: step: rank 0 cannot go on: TraceError: "), (name, told)
-            else:
-                assert told.startswith("TraceError: "), (name, told)
-                assert refused in told, (name, told)

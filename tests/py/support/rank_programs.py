@@ -210,15 +210,30 @@ def beside_the_model(rank: int, count: int) -> dict[str, Any]:
             return nn.functional.cross_entropy(scores, t)
 
     ours, loss = plain(), Loss()
-    optimizer = torch.optim.AdamW([*ours.parameters(), loss.scale], lr=1e-2, eps=1e-3)
-    step = compile_train_step(ours, optimizer, loss_fn=loss, example=batch(0, rank), mesh=dist.group.WORLD)
-    for number in range(4):
-        step.train_step(batch(number, rank))
-    bits = digest(ours) + digest(loss)
-    step.recompile()
-    for number in range(4):
-        step.train_step(batch(number, rank))
-    return {"bits": [bits, digest(ours) + digest(loss)]}
+    theirs, other = DistributedDataParallel(plain().double()), Loss().double()
+    other.scale.data.fill_(1.0)
+    optimizers = [
+        torch.optim.AdamW([*net.parameters(), each.scale], lr=1e-2, eps=1e-3)
+        for net, each in ((ours, loss), (theirs, other))
+    ]
+    step = compile_train_step(
+        ours, optimizers[0], loss_fn=loss, example=batch(0, rank), mesh=dist.group.WORLD
+    )
+    bits: list[str] = []
+    for number in range(8):
+        if number == 4:
+            step.recompile()
+        x, t = batch(number, rank)
+        step.train_step((x, t))
+        bits += [digest(ours), str(float(loss.scale))]
+        optimizers[1].zero_grad()
+        other(theirs, (x.double(), t)).backward()
+        assert other.scale.grad is not None
+        dist.all_reduce(other.scale.grad)
+        other.scale.grad /= count
+        optimizers[1].step()
+    far = max(furthest(ours, theirs.module), furthest(loss, other))
+    return {"bits": bits, "code": loss.code.tolist(), "far": far}
 
 
 def resumed(rank: int, count: int) -> dict[str, Any]:

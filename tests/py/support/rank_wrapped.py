@@ -11,7 +11,6 @@ from rank_programs import Batch, adam, batch, digest, furthest, loss_of, plain, 
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.nn import functional
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
@@ -61,50 +60,6 @@ def wrapped_with_flags(rank: int, count: int) -> dict[str, Any]:
             loss_of(theirs, mine).backward()
             other.step()
         found[name] = {"far": furthest(ours.module, theirs.module), "digest": digest(ours.module)}
-    return found
-
-
-def of_all_rows(y: torch.Tensor) -> torch.Tensor:
-    """Rows of every rank, with their gradients."""
-    return torch.cat(functional.all_gather(y))
-
-
-def of_all_values(y: torch.Tensor) -> torch.Tensor:
-    """The same without the gradients of the others."""
-    every = [torch.empty_like(y) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, y.detach())
-    return torch.cat(every)
-
-
-def of_all_means(y: torch.Tensor) -> torch.Tensor:
-    """A mean over all ranks."""
-    mean = y.detach().mean(0)
-    dist.all_reduce(mean)
-    return y - mean / dist.get_world_size()
-
-
-EXCHANGING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "gathered": of_all_rows,
-    "gathered values": of_all_values,
-    "reduced": of_all_means,
-    "reduced with gradients": functional.all_reduce,
-}
-"""Functions of a loss that exchange by themselves."""
-
-
-def exchanging_losses(rank: int, count: int) -> dict[str, str]:
-    """A loss that exchanges with other ranks, on all of them and on one alone."""
-    found: dict[str, str] = {}
-    for name, exchange in EXCHANGING.items():
-
-        def loss(module: nn.Module, given: Batch, exchange: Any = exchange) -> torch.Tensor:
-            return exchange(module(given[0])).square().mean()
-
-        found[name] = told_by(lambda loss=loss: compiled(plain(), rank, loss_fn=loss, mesh=dist.group.WORLD))
-        one = loss if rank == 0 else loss_of
-        found[f"{name} on one"] = told_by(
-            lambda one=one: compiled(plain(), rank, loss_fn=one, mesh=dist.group.WORLD)
-        )
     return found
 
 

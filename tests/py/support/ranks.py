@@ -81,6 +81,7 @@ def _ended(
 
 if __name__ == "__main__":
     import rank_certificates
+    import rank_exchanges
     import rank_faults
     import rank_norms
     import rank_programs
@@ -92,6 +93,7 @@ if __name__ == "__main__":
     PROGRAMS = {
         **vars(rank_programs),
         **vars(rank_certificates),
+        **vars(rank_exchanges),
         **vars(rank_norms),
         **vars(rank_wrapped),
         **vars(rank_zero),

@@ -629,6 +629,12 @@
 
 // -----
 
+%x = "test.op"() : () -> tensor<4xf32>
+// expected-error@below {{x: expected a row for each of 2 ranks, got tensor<4xf32>}}
+%y = nn.all_to_all %x {group = "dp", ranks = 2} : (tensor<4xf32>) -> tensor<4xf32>
+
+// -----
+
 %x = "test.op"() : () -> tensor<4xi64>
 // expected-error@below {{expected status of type tensor<3xi64>, got tensor<4xi64>}}
 %y, %z = nn.all_gather_status %x, %x {group = "dp", ranks = 2} : (tensor<4xi64>, tensor<4xi64>) -> (tensor<2x4xi64>, tensor<2x3xi64>)

@@ -165,6 +165,10 @@
 // CHECK-NEXT: : (tensor<4x8xf32>, tensor<3xi64>, tensor<3x3xi64>) -> (tensor<3x4x8xf32>, tensor<3x3xi64>)
 %all, %statuses = nn.all_gather_status %x, %finite, %gathered {group = "dp", ranks = 3} : (tensor<4x8xf32>, tensor<3xi64>, tensor<3x3xi64>) -> (tensor<3x4x8xf32>, tensor<3x3xi64>)
 
+// CHECK: %rows = nn.all_to_all %gathered, %all {group = "dp", ranks = 3}
+// CHECK-NEXT: : (tensor<3x3xi64>, tensor<3x4x8xf32>) -> tensor<3x3xi64>
+%rows = nn.all_to_all %gathered, %all {group = "dp", ranks = 3} : (tensor<3x3xi64>, tensor<3x4x8xf32>) -> tensor<3x3xi64>
+
 // CHECK: %summed = nn.sum_of_ranks %s {group = "dp", ranks = 3} : tensor<f32>
 %summed = nn.sum_of_ranks %s {group = "dp", ranks = 3} : tensor<f32>
 

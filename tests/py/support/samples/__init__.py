@@ -54,6 +54,7 @@ NN_SAMPLES: Sequence[Sample] = (
     *checks.check_ranks(),
     *collectives.all_gather(),
     *collectives.all_gather_status(),
+    *collectives.all_to_all(),
     *collectives.all_reduce(),
     *collectives.all_reduce_status(),
 )

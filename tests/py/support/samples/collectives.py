@@ -18,7 +18,10 @@ test_data_parallel.py trains with them.
 
 def is_tried_apart(name: str) -> bool:
     """True for a check or a collective, by the name of its op: they have tests of their own."""
-    return name.startswith(("nn.check_", "nn.all_gather", "nn.all_reduce")) or name == "nn.sum_of_ranks"
+    return (
+        name.startswith(("nn.check_", "nn.all_gather", "nn.all_to_all", "nn.all_reduce"))
+        or name == "nn.sum_of_ranks"
+    )
 
 
 TYPES = ("2x3xf32", "f32", "5xi64", "4xbf16", "0x3xf32", "2x2xi1")
@@ -36,6 +39,21 @@ def all_gather() -> list[Sample]:
     shapes = [Sample(f"gathered {of}", (of,), build, lambda x: x[None], smooth=False) for of in TYPES]
     later = Sample("gathered after", ("3xf32", "2xf32"), after, lambda x, y: x[None], smooth=False)
     return [*shapes, later]
+
+
+def all_to_all() -> list[Sample]:
+    """The row of the one rank."""
+
+    def build(x: Any, *after: Any) -> Operation:
+        return nn.AllToAllOp(x, "dp", 1, after)
+
+    def same(x: Any, *after: Any) -> Any:
+        del after
+        return x
+
+    types = ("1x2x3xf32", "1xi64", "1x4xbf16", "1x0xf32", "1x2xi1")
+    shapes = [Sample(f"exchanged {of}", (of,), build, same, smooth=False) for of in types]
+    return [*shapes, Sample("exchanged after", ("1x3xf32", "2xf32"), build, same, smooth=False)]
 
 
 def all_gather_status() -> list[Sample]:

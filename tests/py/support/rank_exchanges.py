@@ -1,0 +1,371 @@
+"""What ranks do in tests of losses that exchange by themselves; see `rank_programs.py`.
+
+The losses are those of published code, CLIP in three forms, SimCLR, Barlow Twins, VICReg, DINO and SwAV, and others that take
+more of torch.distributed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from rank_programs import Batch, adam, batch, digest, furthest, plain, told_by
+from torch import nn
+from torch.distributed import _functional_collectives as collectives
+from torch.distributed import nn as distributed_nn
+from torch.distributed.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from aicf_mlir import compile_train_step
+
+Tensor = torch.Tensor
+Loss = Callable[[nn.Module, Batch], Tensor]
+TORCH: Any = dist
+ROWS = 12
+
+
+class GatherLayer(torch.autograd.Function):
+    """Rows of every rank, and the sum of their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, ...]:
+        every = [torch.zeros_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, x)
+        return tuple(every)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = torch.stack(gradients)
+        dist.all_reduce(total)
+        return total[dist.get_rank()]
+
+
+def gathered(x: Tensor) -> Tensor:
+    layer: Any = GatherLayer
+    return torch.cat(layer.apply(x))
+
+
+def views(module: nn.Module, given: Batch) -> tuple[Tensor, Tensor]:
+    x = given[0]
+    return F.normalize(module(x), dim=-1), F.normalize(module(x.flip(-1)), dim=-1)
+
+
+def alike(logits: Tensor) -> Tensor:
+    labels = torch.arange(len(logits), device=logits.device)
+    return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.T, labels)) / 2
+
+
+def clip(module: nn.Module, given: Batch) -> Tensor:
+    a, b = views(module, given)
+    return alike(10 * torch.cat(functional.all_gather(a)) @ torch.cat(distributed_nn.all_gather(b)).T)
+
+
+def clip_of_own_rows(module: nn.Module, given: Batch) -> Tensor:
+    """Each rank has other labels."""
+    a, b = views(module, given)
+    every_a, every_b = (torch.cat(functional.all_gather(each)) for each in (a, b))
+    labels = torch.arange(len(a), device=a.device) + len(a) * dist.get_rank()
+    return (F.cross_entropy(10 * a @ every_b.T, labels) + F.cross_entropy(10 * b @ every_a.T, labels)) / 2
+
+
+def clip_without_gradients(module: nn.Module, given: Batch) -> Tensor:
+    """Each rank has another text: its own rows are put where they belong."""
+    found = []
+    for own in views(module, given):
+        every = [torch.zeros_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, own)
+        every[dist.get_rank()] = own
+        found.append(torch.cat(every))
+    return alike(10 * found[0] @ found[1].T)
+
+
+def simclr(module: nn.Module, given: Batch) -> Tensor:
+    z = torch.cat([gathered(each) for each in views(module, given)])
+    count = len(z) // 2
+    first = torch.arange(count, device=z.device)
+    labels = torch.cat([first + count, first])
+    return F.cross_entropy(5 * z @ z.T - 1e9 * torch.eye(len(z), dtype=z.dtype, device=z.device), labels)
+
+
+def barlow_twins(module: nn.Module, given: Batch) -> Tensor:
+    a, b = (module(x) for x in (given[0], given[0].flip(-1)))
+    a, b = ((each - each.mean(0)) / each.std(0) for each in (a, b))
+    c = functional.all_reduce(a.T @ b / (len(a) * dist.get_world_size()))
+    return (c.diagonal() - 1).square().sum() + 0.005 * (c.square().sum() - c.diagonal().square().sum())
+
+
+def vicreg(module: nn.Module, given: Batch) -> Tensor:
+    a, b = (module(x) for x in (given[0], given[0].flip(-1)))
+    loss = 25 * F.mse_loss(a, b)
+    for each in (a, b):
+        x = gathered(each)
+        x = x - x.mean(0)
+        covariance = x.T @ x / (len(x) - 1)
+        loss = loss + 12.5 * F.relu(1 - torch.sqrt(x.var(0) + 1e-4)).mean()
+        loss = loss + (covariance.square().sum() - covariance.diagonal().square().sum()) / 5
+    return loss
+
+
+class Centered(nn.Module):
+    """With a buffer that the loss updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = plain()
+        self.register_buffer("center", torch.zeros(1, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+
+def dino(module: Any, given: Batch) -> Tensor:
+    inner = getattr(module, "module", module)
+    student, teacher = module(given[0]), inner.net(given[0].flip(-1)).detach()
+    target = F.softmax((teacher - inner.center) / 0.07, -1)
+    with torch.no_grad():
+        total = teacher.sum(0, keepdim=True)
+        dist.all_reduce(total)
+        inner.center.mul_(0.9).add_(total / (len(teacher) * dist.get_world_size()) * 0.1)
+    return -(target * F.log_softmax(student / 0.1, -1)).sum(-1).mean()
+
+
+@torch.no_grad()
+def assigned(scores: Tensor) -> Tensor:
+    """Sinkhorn's algorithm over the rows of all ranks."""
+    q = torch.exp(scores / 0.5).T
+    columns, total = q.shape[1] * dist.get_world_size(), q.sum()
+    dist.all_reduce(total)
+    q /= total
+    for _ in range(3):
+        row = q.sum(1, keepdim=True)
+        dist.all_reduce(row)
+        q /= row * q.shape[0]
+        q /= q.sum(0, keepdim=True) * columns
+    return (q * columns).T
+
+
+def swav(module: nn.Module, given: Batch) -> Tensor:
+    target = assigned(module(given[0]).detach())
+    return -(target * F.log_softmax(module(given[0].flip(-1)) / 0.1, -1)).sum(-1).mean()
+
+
+def of_all_tokens(module: nn.Module, given: Batch) -> Tensor:
+    """A mean over the elements under a mask, of which each rank has another number."""
+    x, t = given
+    kept = t > 1
+    count = kept.sum().float()
+    dist.all_reduce(count)
+    losses = F.cross_entropy(module(x), t, reduction="none")
+    return (losses * kept).sum() * dist.get_world_size() / count.clamp(min=1)
+
+
+def statistics(module: nn.Module, given: Batch) -> Tensor:
+    """Whole numbers, a largest value, a product, a mean that is waited for, a bit of each rank and a rank's values."""
+    x, t = given
+    counts = torch.bincount(t, minlength=5)
+    dist.all_reduce(counts)
+    most, sign, seen = x.abs().amax(0), x[0].sign(), (t == 4).any()
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    dist.all_reduce(sign, op=dist.ReduceOp.PRODUCT)
+    bits = seen.long() << dist.get_rank()
+    dist.all_reduce(bits, op=dist.ReduceOp.BOR)
+    mean = x.mean(0)
+    work: Any = dist.all_reduce(mean, async_op=True)
+    work.wait()
+    first = x[0].clone()
+    dist.broadcast(first, src=1)
+    x = (x - mean / dist.get_world_size()) / most + 0.01 * sign + 0.1 * first + 0.01 * bits
+    return F.cross_entropy(module(x), t, weight=(1 / (counts + 1)).to(x.dtype))
+
+
+def log_of_sum(module: nn.Module, given: Batch) -> Tensor:
+    y = module(given[0])
+    most = y.detach().amax()
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    return torch.log(functional.all_reduce(torch.exp(y - most).sum())) - y.mean()
+
+
+def from_rank(module: nn.Module, given: Batch) -> Tensor:
+    """The gradients of all ranks for what one of them has."""
+    y = module(given[0])
+    return (y - 0.5 * functional.broadcast(y.flip(0), 1)).square().mean()
+
+
+def experts(module: nn.Module, given: Batch) -> Tensor:
+    """Rows go to the ranks whose experts compute them, and come back."""
+    y = module(given[0])
+    there: Any = functional.all_to_all_single(torch.empty_like(y), y)
+    there = there * (1 + dist.get_rank())
+    back: Any = functional.all_to_all_single(torch.empty_like(y), there)
+    return F.cross_entropy(back, given[1])
+
+
+def in_parts(module: nn.Module, given: Batch) -> Tensor:
+    y, count = module(given[0]), dist.get_world_size()
+    part, whole = y.new_empty(len(y) // count, 5), y.new_empty(len(y) * count, 5)
+    TORCH.reduce_scatter_tensor(part, y.detach())
+    TORCH.all_gather_into_tensor(whole, y.detach())
+    away = (y.mean(0) - part.mean(0)).square().sum() + (y.mean(0) - whole.mean(0)).square().sum()
+    return F.cross_entropy(y, given[1]) + away
+
+
+def functionally(module: nn.Module, given: Batch) -> Tensor:
+    """Functional collectives, whose gradients torch has in 2.13 for all of them."""
+    y, world = module(given[0]), dist.group.WORLD
+    assert world is not None
+    rows = collectives.all_gather_tensor_autograd(y, 0, world)
+    part = collectives.reduce_scatter_tensor_autograd(y, "sum", 0, world)
+    turned = collectives.all_to_all_single_autograd(y, None, None, world)
+    largest = collectives.all_reduce(y.detach().amax(0), "max", world)
+    first = collectives.broadcast(y.detach(), 0, world)
+    labels = torch.arange(len(y), device=y.device) + len(y) * dist.get_rank()
+    loss = F.cross_entropy(5 * y @ rows.T, labels) + part.square().mean()
+    return loss + (turned - 0.3 * y).square().mean() + (y - first - largest).square().mean()
+
+
+LOSSES: Mapping[str, Loss] = {
+    each.__name__: each
+    for each in (
+        *(clip, clip_of_own_rows, clip_without_gradients, simclr, barlow_twins, vicreg, dino, swav),
+        *(of_all_tokens, statistics, log_of_sum, from_rank, experts, in_parts, functionally),
+    )
+}
+
+
+SENSITIVE = {"barlow_twins": 3e-5, "vicreg": 3e-5}
+"""The bounds of losses that divide by deviations of few rows."""
+CERTIFIED = (clip_without_gradients, dino, experts)
+"""Losses of which each rank has a certificate too."""
+
+
+def compiled(module: nn.Module, loss: Loss, rank: int, **options: Any) -> Any:
+    given: dict[str, Any] = {"loss_fn": loss, "example": batch(0, rank, ROWS), **options}
+    return compile_train_step(module, adam(module), mesh=dist.group.WORLD, **given)
+
+
+def exchanging_losses(rank: int, count: int, device: str = "cpu") -> dict[str, Any]:
+    """Each loss next to DistributedDataParallel in f64 on the CPU."""
+    found: dict[str, Any] = {}
+    for name, loss in LOSSES.items():
+        first = Centered() if loss is dino else plain()
+        theirs = DistributedDataParallel(copy.deepcopy(first).double(), find_unused_parameters=True)
+        ours = first.to(device)
+        given = [batch(number, rank, ROWS) for number in range(3)]
+        here = [(x.to(device), t.to(device)) for x, t in given]
+        step, other = compiled(ours, loss, rank, example=here[0]), adam(theirs)
+        losses = 0.0
+        for number, (x, t) in enumerate(given):
+            other.zero_grad()
+            expected = loss(theirs, (x.double(), t))
+            expected.backward()
+            other.step()
+            loss_here = float(step.train_step(here[number]))
+            losses = max(losses, abs(loss_here - float(expected)) / float(expected))
+        ended = copy.deepcopy(ours).cpu()
+        found[name] = {
+            "losses": losses,
+            "far": furthest(ended, theirs.module),
+            "digest": digest(ended),
+            "equal": loss not in CERTIFIED or step.capture(here[0], verify="bitwise").equal,
+        }
+    return found
+
+
+def exchanging_options(rank: int, count: int) -> dict[str, Any]:
+    """A loss whose text is another on each rank, with options that write other collectives; the bits stay."""
+    found: dict[str, Any] = {}
+    options: dict[str, dict[str, Any]] = {
+        "none": {},
+        "state": {"zero": 1},
+        "gradients": {"zero": 2},
+        "checked": {"check_finite": True},
+        "micro": {"accumulate": 2},
+    }
+    for name, given in options.items():
+        ours = plain()
+        step = compiled(ours, clip_without_gradients, rank, **given)
+        for number in range(4):
+            x, t = batch(number, rank, ROWS)
+            step.train_step([(x, t), (x, t)] if "accumulate" in given else (x, t))
+        found[name] = {"digest": digest(ours), "values": ours[0].weight.flatten().tolist()}
+    return found
+
+
+OFFSETS = torch.tensor([1.0, 2.0])
+
+
+def own_tensors(rank: int, count: int) -> dict[str, Any]:
+    """A tensor that the loss function reads, and a constant in it, are those of each rank, as with torch."""
+    own = OFFSETS + rank
+
+    def loss(module: nn.Module, given: Batch) -> Tensor:
+        factors = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0 + dist.get_rank()], dtype=given[0].dtype)
+        return F.cross_entropy(module(given[0]), given[1]) * own[0] + (module(given[0]) * factors).mean()
+
+    ours = plain()
+    theirs = DistributedDataParallel(copy.deepcopy(ours).double())
+    step, other = compiled(ours, loss, rank), adam(theirs)
+    for number in range(4):
+        x, t = batch(number, rank, ROWS)
+        other.zero_grad()
+        loss(theirs, (x.double(), t)).backward()
+        other.step()
+        step.train_step((x, t))
+    return {"far": furthest(ours, theirs.module), "own": own.tolist(), "digest": digest(ours)}
+
+
+def refused_exchanges(rank: int, count: int) -> dict[str, str]:
+    """What torch would do otherwise, or only with more than the step has, and ranks that exchange differently."""
+    first = dist.new_group([0])
+
+    def with_value(exchange: Callable[[Tensor], object]) -> Loss:
+        def loss(module: nn.Module, given: Batch) -> Tensor:
+            y = module(given[0])
+            other = exchange(y)
+            return y.square().mean() + (other.sum() if isinstance(other, Tensor) else 0)
+
+        return loss
+
+    def on_one(y: Tensor) -> Tensor:
+        total = y.detach().sum()
+        if rank == 0:
+            dist.all_reduce(total)
+        return total
+
+    def of_other_sizes(y: Tensor) -> Tensor:
+        part = y.detach()[: 3 + rank].clone()
+        dist.all_reduce(part)
+        return part
+
+    def of_first(y: Tensor) -> Tensor:
+        total = y.detach().sum()
+        dist.all_reduce(total, group=first)
+        return total
+
+    def unequal(y: Tensor) -> Tensor:
+        sizes = [5, 7] if rank else [7, 5]
+        return functional.all_to_all_single(torch.empty_like(y), y, sizes, sizes)
+
+    refused: dict[str, Callable[[Tensor], object]] = {
+        "on one": on_one,
+        "other sizes": of_other_sizes,
+        "other group": of_first,
+        "unequal parts": unequal,
+        "in place": lambda y: dist.all_reduce(y),
+        "largest": lambda y: functional.all_reduce(y, dist.ReduceOp.MAX),
+        "sent": lambda y: dist.send(y.detach(), 1 - rank) if rank else dist.recv(y.detach(), 1 - rank),
+    }
+    found = {
+        name: told_by(lambda exchange=exchange: compiled(plain(), with_value(exchange), rank))
+        for name, exchange in refused.items()
+    }
+    alone = plain()
+    loss = LOSSES["clip"]
+    found["no mesh"] = told_by(
+        lambda: compile_train_step(alone, adam(alone), loss_fn=loss, example=batch(0, rank, ROWS))
+    )
+    return found

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from threading import get_ident
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -25,7 +28,8 @@ from aicf_mlir.frontend.exchanges import (
     stacked,
     values_of,
 )
-from aicf_mlir.frontend.torch_errors import refuse_exchange
+from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.torch_errors import EXCHANGES, refuse_exchange
 
 Tensor = torch.Tensor
 Tensors = Sequence[torch.Tensor]
@@ -194,17 +198,13 @@ FUNCTIONAL_OPS: Mapping[str, Exchange] = {
 }
 """By names of the ops that functional collectives call."""
 
-CALLS: Mapping[Any, Exchange] = {
+OPS: Mapping[Any, Exchange] = {
     getattr(package, name): function
-    for package, table in (
-        (dist, IN_PLACE),
-        (torch.ops._c10d_functional, FUNCTIONAL_OPS),
-        (torch.ops._c10d_functional_autograd, FUNCTIONAL_OPS),
-    )
-    for name, function in table.items()
+    for package in (torch.ops._c10d_functional, torch.ops._c10d_functional_autograd)
+    for name, function in FUNCTIONAL_OPS.items()
     if hasattr(package, name)
 }
-"""What takes the place of a function of torch."""
+"""What takes the place of an op."""
 
 
 def apply_all_reduce(op: Any, group: Any, x: Tensor) -> Tensor:
@@ -266,19 +266,83 @@ def exchange_of(function: Any) -> Exchange | None:
 GUARD = "_not_supported_under_compile"
 """The function by which that module refuses to be traced, where it does."""
 
+METHODS = (
+    *(
+        "allreduce",
+        "allreduce_coalesced",
+        "broadcast",
+        "reduce",
+        "gather",
+        "scatter",
+        "send",
+        "recv",
+        "recv_anysource",
+    ),
+    *("allgather", "allgather_coalesced", "allgather_into_tensor_coalesced", "_allgather_base"),
+    *(
+        "reduce_scatter",
+        "reduce_scatter_tensor_coalesced",
+        "_reduce_scatter_base",
+        "alltoall",
+        "alltoall_base",
+    ),
+)
+"""The methods of a process group by which everything exchanges. Tensors of a trace pass some of them without an error."""
+
 
 def unguarded(*args: object, **kwargs: object) -> None:
     """Refuse nothing."""
 
 
+def unfollowed(*args: object, **kwargs: object) -> None:
+    """Raise TraceError."""
+    location = source.here()
+    raise trace_error(f"the step {EXCHANGES.format(line=quoted(location))}", location)
+
+
+def cells() -> Generator[tuple[CellType, Exchange]]:
+    """The places from which functions of torch.distributed take what they do, and what takes its place.
+
+    Torch wraps them in functions that log errors. Whoever has imported one of these has the same one.
+    """
+    for name, exchange in IN_PLACE.items():
+        function = getattr(dist, name, None)
+        if isinstance(function, FunctionType) and WRAPPED in function.__code__.co_freevars:
+            yield (function.__closure__ or ())[function.__code__.co_freevars.index(WRAPPED)], exchange
+
+
+WRAPPED = "func"
+"""The variable of a wrapper of torch.distributed that has the function."""
+
+
 @contextmanager
-def allowed() -> Generator[None]:
-    """Trace a step with the functions of `torch.distributed.nn.functional`."""
-    own = vars(functional).get(GUARD)
-    if own is not None:
-        setattr(functional, GUARD, unguarded)
+def exchanging() -> Generator[None]:
+    """Trace a step with its exchanges in this thread; those that are not followed are refused."""
+    thread = get_ident()
+
+    def here(own: Exchange, instead: Exchange) -> Exchange:
+        @wraps(own)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return (instead if get_ident() == thread else own)(*args, **kwargs)
+
+        return call
+
+    group: Any = dist.ProcessGroup
+    methods = {name: vars(group)[name] for name in METHODS if name in vars(group)}
+    functions = [(cell, cell.cell_contents, exchange) for cell, exchange in cells()]
+    guard = vars(functional).get(GUARD)
     try:
+        for name, own in methods.items():
+            setattr(group, name, here(own, unfollowed))
+        for cell, own, exchange in functions:
+            cell.cell_contents = here(own, exchange)
+        if guard is not None:
+            setattr(functional, GUARD, here(guard, unguarded))
         yield
     finally:
-        if own is not None:
-            setattr(functional, GUARD, own)
+        for name, own in methods.items():
+            setattr(group, name, own)
+        for cell, own, _ in functions:
+            cell.cell_contents = own
+        if guard is not None:
+            setattr(functional, GUARD, guard)

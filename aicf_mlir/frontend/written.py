@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 
 from aicf_mlir.frontend.ctc import ctc_loss
-from aicf_mlir.frontend.exchange_calls import CALLS
+from aicf_mlir.frontend.exchange_calls import OPS
 from aicf_mlir.frontend.gamma import digamma, lgamma, mvlgamma
 from aicf_mlir.frontend.sorted_places import bucketize, searchsorted
 
@@ -121,7 +121,7 @@ def written(function: Any, args: Sequence[Any]) -> Function | None:
         return _read
     if function is torch.Tensor.__setitem__ and any(map(_is_number, parts := _parts(args[1]))):
         return _write if all(map(_is_plain, parts)) else None
-    return FUNCTIONS.get(function) or CALLS.get(function)
+    return FUNCTIONS.get(function) or OPS.get(function)
 
 
 def _parts(index: Any) -> tuple[Any, ...]:

@@ -29,7 +29,7 @@ from aicf_mlir.frontend.exchanges import (
     values_of,
 )
 from aicf_mlir.frontend.source import quoted, trace_error
-from aicf_mlir.frontend.torch_errors import EXCHANGES, refuse_exchange
+from aicf_mlir.frontend.torch_errors import EXCHANGES
 
 Tensor = torch.Tensor
 Tensors = Sequence[torch.Tensor]
@@ -142,6 +142,12 @@ def all_to_all_single(
     return put([output], [rows(given, group)], async_op)
 
 
+def barrier(group: Any = None, async_op: bool = False, device_ids: object = None) -> Done | None:
+    """Do nothing: the collectives of a step have one order on all ranks."""
+    del group, device_ids
+    return Done() if async_op else None
+
+
 IN_PLACE: Mapping[str, Exchange] = {
     "all_reduce": all_reduce,
     "reduce": reduce,
@@ -152,6 +158,7 @@ IN_PLACE: Mapping[str, Exchange] = {
     "reduce_scatter_tensor": reduce_scatter_tensor,
     "all_to_all": all_to_all,
     "all_to_all_single": all_to_all_single,
+    "barrier": barrier,
     "all_gather_single": all_gather_into_tensor,
     "reduce_scatter_single": reduce_scatter_tensor,
 }
@@ -256,13 +263,6 @@ APPLIED: Mapping[Any, Exchange] = {
 """What takes the place of a function of autograd, which `torch.distributed.nn.functional` applies."""
 
 
-def exchange_of(function: Any) -> Exchange | None:
-    """Return what takes the place of a function of autograd, if anything does. Raises TraceError for others that exchange."""
-    if function not in APPLIED:
-        refuse_exchange(function, source.here())
-    return APPLIED.get(function)
-
-
 GUARD = "_not_supported_under_compile"
 """The function by which that module refuses to be traced, where it does."""
 
@@ -290,6 +290,13 @@ METHODS = (
 """The methods of a process group by which everything exchanges. Tensors of a trace pass some of them without an error."""
 
 
+OF_OBJECTS = (
+    *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
+    *("send_object_list", "recv_object_list"),
+)
+"""Functions that exchange what is no tensor."""
+
+
 def unguarded(*args: object, **kwargs: object) -> None:
     """Refuse nothing."""
 
@@ -305,7 +312,7 @@ def cells() -> Generator[tuple[CellType, Exchange]]:
 
     Torch wraps them in functions that log errors. Whoever has imported one of these has the same one.
     """
-    for name, exchange in IN_PLACE.items():
+    for name, exchange in {**IN_PLACE, **dict.fromkeys(OF_OBJECTS, unfollowed)}.items():
         function = getattr(dist, name, None)
         if isinstance(function, FunctionType) and WRAPPED in function.__code__.co_freevars:
             yield (function.__closure__ or ())[function.__code__.co_freevars.index(WRAPPED)], exchange
@@ -328,7 +335,7 @@ def exchanging() -> Generator[None]:
         return call
 
     group: Any = dist.ProcessGroup
-    methods = {name: vars(group)[name] for name in METHODS if name in vars(group)}
+    methods: dict[str, Any] = {name: vars(group)[name] for name in METHODS if name in vars(group)}
     functions = [(cell, cell.cell_contents, exchange) for cell, exchange in cells()]
     guard = vars(functional).get(GUARD)
     try:

@@ -64,8 +64,10 @@ def rows(x: Tensor, group: Any) -> Tensor:
 
 
 def known(group: Any) -> Any:
-    """Return a group, of which a functional collective may have the name."""
-    return C10D._resolve_process_group(group) if isinstance(group, str) else group
+    """Return a group, of which a functional collective may have the name. Raises torch's ValueError where there is none yet."""
+    found = C10D._resolve_process_group(group) if isinstance(group, str) else group
+    dist.get_world_size(found)
+    return found
 
 
 def reduced(of_ranks: Tensor, op: Any) -> Tensor:

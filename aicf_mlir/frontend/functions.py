@@ -24,7 +24,7 @@ from aicf_mlir.frontend.autograd_graph import edges_behind, edges_from
 from aicf_mlir.frontend.batched import batches, unbatched
 from aicf_mlir.frontend.checkpointed import Checkpoints
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
-from aicf_mlir.frontend.exchange_calls import exchange_of
+from aicf_mlir.frontend.exchange_calls import APPLIED
 from aicf_mlir.frontend.operands_written import OperandsWritten
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.types import has_numbers
@@ -130,7 +130,7 @@ class Functions:
             FUNCTION.custom_function_call = of_vmap
 
     def _apply(self, cls: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        if (exchange := exchange_of(cls)) is not None:
+        if (exchange := APPLIED.get(cls)) is not None:
             return exchange(*args)
         needed = tuple(isinstance(arg, torch.Tensor) and unbatched(arg).requires_grad for arg in args)
         if cls.__module__.startswith(OF_TORCH) or not (

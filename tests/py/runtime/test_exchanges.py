@@ -49,7 +49,9 @@ def test_exchanges_that_a_step_does_not_follow_are_refused_on_all_ranks(tmp_path
         assert "with parts of different sizes" in found["unequal parts"]
         assert "writes to a tensor with a gradient, which autograd does not record" in found["in place"]
         assert "of which torch has no gradient; gather the values, and reduce them" in found["largest"]
-        assert "by a function that is not supported; all_reduce, all_gather," in found["sent"], found
-        for name in ("other group", "no mesh", "unequal parts", "in place", "largest", "sent"):
+        others = ("sent", "objects", "gathered on one")
+        for name in others:
+            assert "by a function that is not supported; all_reduce, all_gather," in found[name], found
+        for name in ("other group", "no mesh", "unequal parts", "in place", "largest", *others):
             assert found[name].startswith("TraceError: "), (name, found[name])
             assert "rank_exchanges.py" in found[name], (name, found[name])

@@ -177,6 +177,7 @@ def statistics(module: nn.Module, given: Batch) -> Tensor:
     work: Any = dist.all_reduce(mean, async_op=True)
     work.wait()
     first = x[0].clone()
+    dist.barrier()
     dist.broadcast(first, src=1)
     x = (x - mean / dist.get_world_size()) / most + 0.01 * sign + 0.1 * first + 0.01 * bits
     return F.cross_entropy(module(x), t, weight=(1 / (counts + 1)).to(x.dtype))
@@ -264,7 +265,8 @@ def exchanging_losses(rank: int, count: int, device: str = "cpu") -> dict[str, A
             expected.backward()
             other.step()
             loss_here = float(step.train_step(here[number]))
-            losses = max(losses, abs(loss_here - float(expected)) / float(expected))
+            value = float(expected.detach())
+            losses = max(losses, abs(loss_here - value) / value)
         ended = copy.deepcopy(ours).cpu()
         found[name] = {
             "losses": losses,
@@ -357,6 +359,8 @@ def refused_exchanges(rank: int, count: int) -> dict[str, str]:
         "unequal parts": unequal,
         "in place": lambda y: dist.all_reduce(y),
         "largest": lambda y: functional.all_reduce(y, dist.ReduceOp.MAX),
+        "objects": lambda y: dist.all_gather_object([None] * count, 1),
+        "gathered on one": lambda y: dist.gather(y.detach(), [y.detach()] * count if rank == 0 else None),
         "sent": lambda y: dist.send(y.detach(), 1 - rank) if rank else dist.recv(y.detach(), 1 - rank),
     }
     found = {

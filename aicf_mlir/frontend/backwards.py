@@ -15,7 +15,8 @@ from torch.fx import Node
 
 from aicf_mlir.frontend.autograd_graph import edges_behind
 from aicf_mlir.frontend.custom_gradients import ARRIVING
-from aicf_mlir.frontend.recorder import memory_of, tensors
+from aicf_mlir.frontend.recorder import tensors
+from aicf_mlir.frontend.replaced_data import memory_of
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.ir.locations import SourceLocation
 

@@ -18,7 +18,8 @@ from torch.fx import Node
 from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.model import free_name
-from aicf_mlir.frontend.recorder import memory_of, value_read
+from aicf_mlir.frontend.recorder import value_read
+from aicf_mlir.frontend.replaced_data import memory_of
 from aicf_mlir.frontend.shared_memory import refuse_shared
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import special

@@ -17,7 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aicf_mlir.frontend.known import outside
-from aicf_mlir.frontend.recorder import PLAIN, memory_of, tensors
+from aicf_mlir.frontend.recorder import PLAIN, tensors
+from aicf_mlir.frontend.replaced_data import memory_of
 
 EFFECT = "aicf_effect"
 """The entry of a node's `meta` that is true if its op writes to an operand and its own schema does not declare it."""

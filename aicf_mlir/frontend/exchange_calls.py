@@ -6,18 +6,14 @@ collectives have gradients: of what a rank gives it is the sum of those that all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import wraps
-from threading import get_ident
-from types import CellType, FunctionType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.autograd import Function
 from torch.distributed.nn import functional
 
-from aicf_mlir.frontend import source
 from aicf_mlir.frontend.exchanges import (
     Sizes,
     as_rows,
@@ -28,8 +24,6 @@ from aicf_mlir.frontend.exchanges import (
     stacked,
     values_of,
 )
-from aicf_mlir.frontend.source import quoted, trace_error
-from aicf_mlir.frontend.torch_errors import EXCHANGES
 
 Tensor = torch.Tensor
 Tensors = Sequence[torch.Tensor]
@@ -61,9 +55,36 @@ def put(into: Tensors, values: Tensors, async_op: bool) -> Done | None:
     return Done() if async_op else None
 
 
+class Unrecorded(Function):
+    """Another value in the place of a tensor, whose gradient it takes: autograd has not recorded the change."""
+
+    __module__ = "exchanges"  # to the trace it is code of the user, whose backward it follows
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, value: Tensor) -> Tensor:
+        """Return the value."""
+        del ctx, tensor
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient."""
+        del ctx
+        return gradients[0], None
+
+
+def put_over(tensor: Tensor, value: Tensor, async_op: bool) -> Done | None:
+    """Write a value over the tensor of which it is made; its gradient stays what it was, as with torch."""
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        unrecorded: Any = Unrecorded
+        tensor.copy_(unrecorded.apply(tensor, value))
+        return Done() if async_op else None
+    return put([tensor], [value], async_op)
+
+
 def all_reduce(tensor: Tensor, op: Any = SUM, group: Any = None, async_op: bool = False) -> Done | None:
     """Act as torch does."""
-    return put([tensor], [reduced(every(values_of(tensor, [tensor]), group), op)], async_op)
+    return put_over(tensor, reduced(every(tensor.detach(), group), op), async_op)
 
 
 def reduce(
@@ -87,8 +108,7 @@ def broadcast(
     group_src: int | None = None,
 ) -> Done | None:
     """Act as torch does."""
-    of_ranks = every(values_of(tensor, [tensor]), group)
-    return put([tensor], [of_ranks[place(group, src, group_src)]], async_op)
+    return put_over(tensor, every(tensor.detach(), group)[place(group, src, group_src)], async_op)
 
 
 def all_gather(
@@ -146,6 +166,25 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: object = None
     """Do nothing: the collectives of a step have one order on all ranks."""
     del group, device_ids
     return Done() if async_op else None
+
+
+def batch_isend_irecv(p2p_op_list: Sequence[Any]) -> list[Done]:
+    """Act as torch does, with tensors of one shape: what goes to a rank first, to all of them, is one exchange."""
+    sends, receives = ([each for each in p2p_op_list if each.op is kind] for kind in (dist.isend, dist.irecv))
+    group, like = p2p_op_list[0].group, p2p_op_list[0].tensor
+    ranks = range(dist.get_world_size(group))
+    given, into = (
+        {rank: [each.tensor for each in ops if place(group, each.peer) == rank] for rank in ranks}
+        for ops in (sends, receives)
+    )
+    stacked([each.tensor for each in p2p_op_list])
+    values_of(like, [each.tensor for each in receives])
+    for turn in range(max(map(len, (*given.values(), *into.values())))):
+        there = [given[rank][turn] if turn < len(given[rank]) else torch.zeros_like(like) for rank in ranks]
+        come = rows(torch.stack(there).detach(), group)
+        here = [rank for rank in ranks if turn < len(into[rank])]
+        put([into[rank][turn] for rank in here], [come[rank] for rank in here], False)
+    return [Done() for _ in p2p_op_list]
 
 
 IN_PLACE: Mapping[str, Exchange] = {
@@ -261,95 +300,3 @@ APPLIED: Mapping[Any, Exchange] = {
     FUNCTIONAL._AlltoAllSingle: apply_all_to_all_single,
 }
 """What takes the place of a function of autograd, which `torch.distributed.nn.functional` applies."""
-
-
-GUARD = "_not_supported_under_compile"
-"""The function by which that module refuses to be traced, where it does."""
-
-METHODS = (
-    *(
-        "allreduce",
-        "allreduce_coalesced",
-        "broadcast",
-        "reduce",
-        "gather",
-        "scatter",
-        "send",
-        "recv",
-        "recv_anysource",
-    ),
-    *("allgather", "allgather_coalesced", "allgather_into_tensor_coalesced", "_allgather_base"),
-    *(
-        "reduce_scatter",
-        "reduce_scatter_tensor_coalesced",
-        "_reduce_scatter_base",
-        "alltoall",
-        "alltoall_base",
-    ),
-)
-"""The methods of a process group by which everything exchanges. Tensors of a trace pass some of them without an error."""
-
-
-OF_OBJECTS = (
-    *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
-    *("send_object_list", "recv_object_list"),
-)
-"""Functions that exchange what is no tensor."""
-
-
-def unguarded(*args: object, **kwargs: object) -> None:
-    """Refuse nothing."""
-
-
-def unfollowed(*args: object, **kwargs: object) -> None:
-    """Raise TraceError."""
-    location = source.here()
-    raise trace_error(f"the step {EXCHANGES.format(line=quoted(location))}", location)
-
-
-def cells() -> Generator[tuple[CellType, Exchange]]:
-    """The places from which functions of torch.distributed take what they do, and what takes its place.
-
-    Torch wraps them in functions that log errors. Whoever has imported one of these has the same one.
-    """
-    for name, exchange in {**IN_PLACE, **dict.fromkeys(OF_OBJECTS, unfollowed)}.items():
-        function = getattr(dist, name, None)
-        if isinstance(function, FunctionType) and WRAPPED in function.__code__.co_freevars:
-            yield (function.__closure__ or ())[function.__code__.co_freevars.index(WRAPPED)], exchange
-
-
-WRAPPED = "func"
-"""The variable of a wrapper of torch.distributed that has the function."""
-
-
-@contextmanager
-def exchanging() -> Generator[None]:
-    """Trace a step with its exchanges in this thread; those that are not followed are refused."""
-    thread = get_ident()
-
-    def here(own: Exchange, instead: Exchange) -> Exchange:
-        @wraps(own)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return (instead if get_ident() == thread else own)(*args, **kwargs)
-
-        return call
-
-    group: Any = dist.ProcessGroup
-    methods: dict[str, Any] = {name: vars(group)[name] for name in METHODS if name in vars(group)}
-    functions = [(cell, cell.cell_contents, exchange) for cell, exchange in cells()]
-    guard = vars(functional).get(GUARD)
-    try:
-        for name, own in methods.items():
-            setattr(group, name, here(own, unfollowed))
-        for cell, own, exchange in functions:
-            cell.cell_contents = here(own, exchange)
-        if guard is not None:
-            setattr(functional, GUARD, here(guard, unguarded))
-        yield
-    finally:
-        for name, own in methods.items():
-            setattr(group, name, own)
-        for cell, own, _ in functions:
-            cell.cell_contents = own
-        if guard is not None:
-            setattr(functional, GUARD, guard)

@@ -62,14 +62,15 @@ def export(
     names: Mapping[int, str] | None = None,
     numbers: Sequence[torch.Tensor] = (),
     hooks: frozenset[CodeType] = frozenset(),
+    parts: Sequence[torch.nn.Module] = (),
 ) -> ExportedStep:
     """Export the step `function(model, batch)` for batches of `specs`; `fallback` is the line for ops without one.
 
     The batch is nested as `structure` says; without one it is a dictionary of tensors. `updates_parameters`: the
     function itself does; `trains`: a gradient follows. Model and loss compute in `precision`. `names`: the user's names
     of modules, by their ids; `numbers`: 0-d tensors that replace Python numbers; `hooks`: the code of forward hooks.
-    Raises TraceError, with the user's file and line, for all that the model, the loss, the `recorder` or torch.export
-    reject.
+    `parts`: modules besides the model of which the function updates buffers. Raises TraceError, with the user's file and line,
+    for all that the model, the loss, the `recorder` or torch.export reject.
     """
     step = StepModule(
         model,
@@ -83,6 +84,7 @@ def export(
         paths=names,
         numbers=numbers,
         hooks=hooks,
+        parts=parts,
     )
     with step.undone:
         program = _judged(step, specs, fallback)

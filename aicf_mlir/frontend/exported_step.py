@@ -16,7 +16,8 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.cut import CUT
 from aicf_mlir.frontend.graph_walk import needed_by
 from aicf_mlir.frontend.places import VisitedPlace
-from aicf_mlir.frontend.recorder import Recorder, memory_of
+from aicf_mlir.frontend.recorder import Recorder
+from aicf_mlir.frontend.replaced_data import memory_of
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.ir.locations import SourceLocation
 

@@ -50,10 +50,8 @@ class Context(FunctionCtx):
         self.dirty_tensors: tuple[Any, ...] = ()
         self.materialize_grads = True
 
-    @property
-    def saved_tensors(self) -> tuple[Any, ...]:
-        """The tensors as they were saved."""
-        return tuple(self.to_save)
+    saved_tensors = property(lambda self: tuple(self.to_save))
+    """The tensors as they were saved."""
 
     def saves(self, results: Sequence[torch.Tensor]) -> bool:
         """True if any of these results of the function is kept for the backward."""
@@ -83,9 +81,11 @@ class Applied:
     is_filled: bool = True
     """True if the backward gets zeros for results that the loss does not depend on; False if it gets None."""
     error: Exception | None = None
-    """The error that the backward has raised."""
     error_again: Exception | None = None
-    """The error that the backward has raised while gradients were recorded, as with `create_graph`."""
+    """The errors that the backward has raised; the second while gradients were recorded, as with `create_graph`."""
+
+
+MOST_AGAIN = 2  # derivatives of a backward that applies its own function: each has another
 
 
 class Functions:
@@ -96,6 +96,8 @@ class Functions:
         """The applications by node of autograd."""
         self._autocast: dict[str, bool] = {}
         self._numbered = 0
+        self._backwards: list[Any] = []
+        """The functions whose backward is running, from the outermost on."""
         self.hooked: list[torch.Tensor] = []
         """The parameters with hooks, as the step sees them."""
         self.operands = OperandsWritten()
@@ -147,7 +149,8 @@ class Functions:
             copies = {id(operand): copy for operand, copy in written}
             context.replaced([operand for operand, _ in written], [*copies.values()])
             made = tuple(copies.get(id(each), each) for each in as_tuple(returned))
-            applied.is_once = differentiates_once(cls) or bool(written)
+            is_deep = self._backwards.count(cls) >= MOST_AGAIN
+            applied.is_once = differentiates_once(cls) or bool(written) or is_deep
             left = {id(tensor) for tensor in context.non_differentiable}
             carried = [n for n, each in enumerate(made) if has_gradient(each) and id(each) not in left]
             results = [plain(each) for each in made]
@@ -166,8 +169,7 @@ class Functions:
         carried: list[int],
     ) -> None:
         """Replace the `carried` results by ones with the gradients that the backward computes."""
-        location = applied.location
-        number = self._numbered
+        location, number = applied.location, self._numbered
         self._numbered += 1
         saved = [returned[n] for n in carried]
         is_once = applied.is_once
@@ -181,16 +183,13 @@ class Functions:
                 ]
             saved = context.replaced(saved, arriving[len(carried) :])
             try:
-                with self._outside(), gradients_enabled(is_enabled):
+                with self._outside(applied.function), gradients_enabled(is_enabled):
                     given = dict(zip(carried, arriving, strict=False))
                     left = backward(applied.function, context, results, given)
                     leaving = gradients(args, context.needs_input_grad, left, location)
                 break
             except Exception as error:  # noqa: BLE001 - torch would meet it where the gradient is taken, if it is
-                if is_enabled:
-                    applied.error_again = error
-                else:
-                    applied.error = error
+                setattr(applied, "error_again" if is_enabled else "error", error)
         of = [
             n
             for n, needed in enumerate(context.needs_input_grad)
@@ -220,9 +219,11 @@ class Functions:
         return returned
 
     @contextmanager
-    def _outside(self) -> Generator[None]:
-        """Set autocast to its state where the gradients are taken."""
+    def _outside(self, cls: Any) -> Generator[None]:
+        """Set autocast to its state where the gradients are taken, in the backward of a function."""
         with ExitStack() as stack:
+            self._backwards.append(cls)
+            stack.callback(self._backwards.pop)
             for device, enabled in self._autocast.items():
                 if torch.is_autocast_enabled(device) != enabled:
                     stack.enter_context(torch.autocast(device, enabled=enabled))

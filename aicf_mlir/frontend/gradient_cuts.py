@@ -44,7 +44,8 @@ from aicf_mlir.frontend.grad_modes import Freezes, inline_grad_modes, records_gr
 from aicf_mlir.frontend.graph_walk import following
 from aicf_mlir.frontend.markers import GRADIENT, GRADIENT_ROWS
 from aicf_mlir.frontend.quiet import quiet
-from aicf_mlir.frontend.recorder import beside_the_graph, memory_of, tensors
+from aicf_mlir.frontend.recorder import beside_the_graph, tensors
+from aicf_mlir.frontend.replaced_data import memory_of
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_errors import explained
 from aicf_mlir.frontend.types import has_numbers

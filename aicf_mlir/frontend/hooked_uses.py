@@ -8,7 +8,7 @@ import torch
 
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.exported_step import ExportedStep
-from aicf_mlir.frontend.recorder import memory_of
+from aicf_mlir.frontend.replaced_data import memory_of
 from aicf_mlir.frontend.source import quoted, trace_error
 
 OURS = (ARRIVING, CUSTOM_GRADIENT)

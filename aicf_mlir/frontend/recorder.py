@@ -32,6 +32,7 @@ from aicf_mlir.frontend.inner_gradients import OF_GRAD, InnerGradients, makes_le
 from aicf_mlir.frontend.known_indices import with_known_index
 from aicf_mlir.frontend.known_values import CONSTANT, Computed, KnownValues, Unknown
 from aicf_mlir.frontend.places import of_step, pause, resume
+from aicf_mlir.frontend.replaced_data import ReplacedData, is_same_view, memory_of
 from aicf_mlir.frontend.selections import Selections
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
@@ -115,6 +116,7 @@ class Recorder(InnerGradients, TorchFunctionMode):
         """The elements under masks."""
         self._carriers: dict[object, torch.Tensor] = {}
         """The tensors with a gradient that the step has met, by memory."""
+        self.replaced = ReplacedData([])
         self.functions = Functions()
         self.custom_ops: dict[str, Any] = {}
         """What `torch.library.custom_op` has made of the ops that the step calls, by name."""
@@ -149,6 +151,7 @@ class Recorder(InnerGradients, TorchFunctionMode):
         if (chosen := self.selections.instead(func, name, args, kwargs, location)) is not None:
             with self:
                 return chosen()
+        self.replaced.expect_apart(tensors((args, kwargs)), location)
         self.functions.operands.before(self, name, args)
         args = self.traced(tuple(args))
         named: dict[str, Any] = self.traced(dict(kwargs))
@@ -237,11 +240,24 @@ class Recorder(InnerGradients, TorchFunctionMode):
     def data_replaced(
         self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None
     ) -> None:
-        """Handle `tensor.data = value`; the value may be the current one, where `.to(device)` moves nothing. Raises
-        TraceError.
+        """Handle `tensor.data = value`: it becomes the new value, if both stay apart. The value may be the current one, where
+        `.to(device)` moves nothing. Raises TraceError for a tensor with a gradient.
         """
-        if not is_same_view(tensor, value):
+        if is_same_view(tensor, value):
+            return
+        if tensor.requires_grad:
             raise beside_the_graph(BESIDE_THE_GRAPH["data"], location)
+        self.replace_data(tensor, value, location)
+
+    def replace_data(
+        self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None
+    ) -> None:
+        """Copy a value to a tensor that gets its memory."""
+        self.replaced.expect_like(tensor, value, location)
+        self.seen(
+            torch.Tensor.copy_, [self.seen(torch.Tensor.detach, [each], {}) for each in (tensor, value)], {}
+        )
+        self.replaced.add(tensor, value)
 
     def _is_detached(self, operand: torch.Tensor) -> bool:
         """True if a tensor without a gradient shares the memory of one that has a gradient."""
@@ -315,22 +331,6 @@ def writes_to_graph(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     """
     is_in_place = name.endswith("_") and "out" not in kwargs and torch.is_grad_enabled()
     return is_in_place and bool(args) and is_a(args[0], torch.Tensor) and args[0].requires_grad
-
-
-def memory_of(tensor: torch.Tensor) -> object:
-    """Return a key that is equal for two dense tensors that are views of the same memory."""
-    if tensor.layout is not torch.strided:  # it has no block of memory, and is refused where it is read
-        return id(tensor)
-    storage: Any = unbatched(tensor).untyped_storage()
-    return storage._cdata
-
-
-def is_same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if two tensors are the same elements of the same memory."""
-    return memory_of(one) == memory_of(other) and (
-        (one.dtype, one.shape, one.stride(), one.storage_offset())
-        == (other.dtype, other.shape, other.stride(), other.storage_offset())
-    )
 
 
 def tensors(tree: object) -> Iterator[torch.Tensor]:

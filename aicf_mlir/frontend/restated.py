@@ -15,7 +15,7 @@ from torch.nn.modules import batchnorm
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.across_ranks import is_normalized, synchronized
-from aicf_mlir.frontend.exchange_calls import exchanging
+from aicf_mlir.frontend.exchanging import exchanging
 from aicf_mlir.frontend.source import trace_error
 
 Forward = Callable[[Any, torch.Tensor], torch.Tensor]

@@ -21,6 +21,7 @@ from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.places import PlaceNames, TracedPlaces, VisitedPlace
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.recorder import Recorder
+from aicf_mlir.frontend.replaced_data import ReplacedData
 from aicf_mlir.frontend.selections import counted, refuse_returned
 from aicf_mlir.frontend.structure import Structure
 
@@ -75,10 +76,13 @@ class StepModule(torch.nn.Module):
         paths: Mapping[int, str] | None = None,
         numbers: Sequence[torch.Tensor] = (),
         hooks: frozenset[CodeType] = frozenset(),
+        parts: Sequence[torch.nn.Module] = (),
     ):
         super().__init__()
         self.model = model
         self.function = function
+        self.parts = torch.nn.ModuleList(parts)
+        """Modules that the function finds in its closure, of which it updates buffers."""
         self.names = names
         self.structure = structure or Structure.plain(names)
         self.recorder = recorder or Recorder()
@@ -129,6 +133,7 @@ class StepModule(torch.nn.Module):
             paths=self.paths,
             numbers=self.numbers,
             hooks=self.hooks,
+            parts=[*self.parts],
         )
         again.written = self.written
         again.undone = self.undone
@@ -178,6 +183,7 @@ class StepModule(torch.nn.Module):
         )  # values that are read while reads are recorded are kept
         forward = source.of_function(type(model).forward)
         self.followed.begin([*tensors, *self.parameters()], self.buffers())
+        recorder.replaced = ReplacedData([*self.parameters(), *self.buffers(), *tensors])
         batch = dict(zip(names, tensors, strict=True))
         self.recorder.known.begin(self.own, self.held_tensors(), batch, self.written, self.numbers)
         with (

@@ -12,7 +12,7 @@ import torch
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER
-from aicf_mlir.errors import TraceError
+from aicf_mlir.errors import AicfError, TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.bindings import bind
 from aicf_mlir.frontend.example import (
@@ -135,25 +135,42 @@ def trace(
     random_state, gathered = random or RandomState(), metrics or Metrics()
     paths = paths_of(modules, function)
     numbers = list(host_values or ())
-    exported = export(
-        model,
-        function,
-        specs,
-        caller,
-        structure,
-        trains=optimizer is not None,
-        precision=precision,
-        names=paths,
-        numbers=numbers,
-        hooks=code_of_hooks(modules),
-    )
-    check_loss(exported, function)
+    importers: list[Importer] = []
 
     def build(step: ExportedStep) -> tuple[Importer, ModuleOp]:
         importer = Importer(step, bind(step, names, trained), specs, symbol(name), random_state, gathered)
+        importers.append(importer)
         return importer, importer.run()
 
-    importer, module = with_decompositions(exported, build)
+    def imported(parts: Sequence[torch.nn.Module] = ()) -> tuple[ExportedStep, Importer, ModuleOp]:
+        exported = export(
+            model,
+            function,
+            specs,
+            caller,
+            structure,
+            trains=optimizer is not None,
+            precision=precision,
+            names=paths,
+            numbers=numbers,
+            hooks=code_of_hooks(modules),
+            parts=parts,
+        )
+        check_loss(exported, function)
+        return exported, *with_decompositions(exported, build)
+
+    parts = updated_by(modules, model, function)
+    try:
+        exported, importer, module = imported()
+    except (
+        TraceError
+    ) as refused:  # their tensors are constants of the step; where it updates them they are parts of it
+        if importers or not parts:
+            raise
+        try:
+            exported, importer, module = imported(parts)
+        except AicfError:
+            raise refused from None
     if precision is not None:
         precision.mark(module)
     parameters = {b.name: b.tensor for b in importer.bound if isinstance(b.tensor, torch.nn.Parameter)}
@@ -177,6 +194,14 @@ def trace(
     reads += [read for traced in written for read in traced.reads]
     structure = replace(structure, needs_dense=exported.needs_dense)
     return Traced(module, parameters, buffers, specs, structure, reads, written)
+
+
+def updated_by(
+    modules: Mapping[str, torch.nn.Module], model: torch.nn.Module, function: Any
+) -> list[torch.nn.Module]:
+    """Return the modules that the loss function finds in its closure, and of which it may update buffers."""
+    behind = (module for module in modules.values() if module is not model and module is not function)
+    return [module for module in behind if any(True for _ in module.buffers())]
 
 
 def paths_of(modules: Mapping[str, torch.nn.Module], function: Any) -> dict[int, str]:

@@ -19,9 +19,9 @@ from aicf_mlir.frontend.inner_gradients import as_list
 from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, writes_in_place
 from aicf_mlir.frontend.loop_body.converted import CONVERSIONS, CONVERTED, is_returned, users_frame
 from aicf_mlir.frontend.loop_body.numbers import READ, Book, Number, ReadTensor, expect_tensors, with_tensors
-from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
 from aicf_mlir.frontend.markers import BACKWARD, LEFT, UPDATE, WRITTEN
-from aicf_mlir.frontend.recorder import Recorder, function_name, is_same_view, is_users, memory_of, tensors
+from aicf_mlir.frontend.recorder import Recorder, function_name, is_users, tensors
+from aicf_mlir.frontend.replaced_data import ReplacedData, is_same_view, memory_of
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -77,7 +77,6 @@ class GradientRecorder(Recorder):
         """The code of the body."""
         self.converted: dict[int, tuple[Any, Number]] = {}
         """The numbers of `float(tensor)` by the ids of the Python numbers that stand for them."""
-        self._replaced = ReplacedData([])
         self._numbers: dict[object, int] = {}
         self.loss: torch.Tensor | None = None
         """The loss of the last `backward()`; of the last `autograd.grad()` if there is none."""
@@ -91,7 +90,7 @@ class GradientRecorder(Recorder):
         self.made_leaves = [traced for _, traced in twins]
         """Parameters, and tensors that the body has made leaves; each has its number."""
         self._numbers = {memory_of(traced): number for number, traced in enumerate(self.made_leaves)}
-        self._replaced = ReplacedData([*(traced for _, traced in twins), *given])
+        self.replaced = ReplacedData([*(traced for _, traced in twins), *given])
         self._may_be_left = {id(traced): self._left.get(own, False) for own, traced in twins}
         self._requires = [(traced, traced.requires_grad) for _, traced in twins]
         self.frozen_now.clear()
@@ -111,13 +110,13 @@ class GradientRecorder(Recorder):
         if self.book.refused:
             raise self.book.refused[0]
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-            self._replaced.expect_apart(self._replaced.tensors, where)
+            self.replaced.expect_apart(self.replaced.tensors, where)
         found = zip(self.parameters, self._requires, strict=True)
         self.frozen = {own: now.requires_grad for own, (now, was) in found if now.requires_grad != was}
 
     def with_shared_memory(self, value: Any) -> Any:
         """Return what Python keeps after the step, with the tensors that have got the memory of the kept ones."""
-        return tree_map(self._replaced.instead, value) if self._replaced.tensors else value
+        return tree_map(self.replaced.instead, value) if self.replaced.tensors else value
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tracer's tensor that replaces the user's."""
@@ -185,7 +184,7 @@ class GradientRecorder(Recorder):
                 return each(*args, **named)
         if writes_in_place(name) and args and isinstance(args[0], torch.Tensor) and is_users(args[0]):
             raise WritesState(args[0])
-        self._replaced.expect_apart(tensors((args, named)), None)
+        self.replaced.expect_apart(tensors((args, named)), None)
         of_leaf = bool(args) and any(args[0] is leaf for leaf in self.made_leaves)
         if name == "grad" and of_leaf:
             if getattr(func, "__name__", "") == "__get__":
@@ -293,11 +292,8 @@ class GradientRecorder(Recorder):
         self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None
     ) -> None:
         """Handle `tensor.data = value`: it becomes the new value, if both stay apart."""
-        if is_same_view(tensor, value):
-            return
-        self._replaced.expect_like(tensor, value, location)
-        super().seen(torch.Tensor.copy_, (super().seen(torch.Tensor.detach, (tensor,), {}), value), {})
-        self._replaced.add(tensor, value)
+        if not is_same_view(tensor, value):
+            self.replace_data(tensor, value, location)
 
     def new_leaf(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a leaf with the value of a tensor, and a number for writes to it."""

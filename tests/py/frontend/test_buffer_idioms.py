@@ -112,6 +112,11 @@ IDIOMS: dict[str, Body] = {
     "a part": lambda m, h: m.a[0].add_(1),
     "counter in a float": lambda m, h: m.a.add_(m.n),
     "in training mode": lambda m, h: m.a.mul_(2) if m.training else None,
+    "data replaced": lambda m, h: setattr(m.a, "data", m.a * 0.9 + 0.1 * h.mean(0)),
+    "data replaced under no_grad": quietly(lambda m, h: setattr(m.a, "data", m.a + h.mean(0))),
+    "data replaced twice": then(
+        lambda m, h: setattr(m.a, "data", m.a + m.b), lambda m, h: setattr(m.a, "data", m.a.data * 0.5)
+    ),
     "scratch from a detach": lambda m, h: m.a.add_(h.detach().clone().mul_(2).mean(0)),
 }
 
@@ -138,6 +143,13 @@ def changed(change: Callable[[torch.Tensor], Any]) -> Body:
     return lambda m, h: change(h.detach())
 
 
+def changed_afterwards(m: Any, h: torch.Tensor) -> None:
+    new = m.a * 0.5
+    m.a.data = new
+    new.add_(1)
+    m.b.add_(m.a)
+
+
 BESIDE_THE_GRAPH: dict[str, tuple[Body, str]] = {
     "detached": (changed(lambda d: d.mul_(2)), "changes a detached tensor in place"),
     "an element": (changed(lambda d: d.__setitem__(..., 1.0)), "changes a detached tensor in place"),
@@ -145,7 +157,22 @@ BESIDE_THE_GRAPH: dict[str, tuple[Body, str]] = {
     "out=": (changed(lambda d: torch.mul(d, 2, out=d)), "changes a detached tensor in place"),
     "a view": (changed(lambda d: d.view(-1).mul_(2)), "changes a detached tensor in place"),
     "a parameter": (lambda m, h: m.layer.weight.detach().mul_(0.5), "changes a detached tensor in place"),
-    "data replaced": (lambda m, h: setattr(m.a, "data", m.a * 2), r"replaces `\.data`"),
+    "data of a parameter replaced": (
+        lambda m, h: setattr(m.layer.weight, "data", m.layer.weight * 2),
+        r"replaces `\.data`",
+    ),
+    "data of two in one": (
+        lambda m, h: setattr(m.a, "data", m.b),
+        r"sets \.data.*to memory that another tensor has",
+    ),
+    "data of another shape": (
+        lambda m, h: setattr(m.a, "data", m.a[:4] * 2),
+        r"sets \.data.*where there was",
+    ),
+    "data replaced, then its value changed": (
+        changed_afterwards,
+        r"shares its memory with another by \.data",
+    ),
 }
 
 
@@ -156,6 +183,49 @@ def test_changes_beside_the_graph_are_refused(name: str) -> None:
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
     with pytest.raises(TraceError, match=message):
         compile_train_step(module, optimizer, loss_fn=mse, example=regression(4), device="cpu")
+
+
+class Centering(nn.Module):
+    """A loss with buffers that it updates, in each way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.center: torch.Tensor
+        self.seen: torch.Tensor
+        self.register_buffer("center", torch.zeros(8))
+        self.register_buffer("spread", torch.ones(8))
+        self.register_buffer("seen", torch.tensor(0))
+
+    def forward(self, y: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        loss = F.mse_loss((y - self.center) / self.spread, t)
+        with torch.no_grad():
+            self.center.data = self.center * 0.9 + 0.1 * y.mean(0)
+            self.spread = self.spread * 0.9 + 0.1 * y.std(0)
+            self.seen += len(y)
+        return loss
+
+
+def test_a_loss_in_a_closure_updates_its_buffers(device: str) -> None:
+    ours = nn.Linear(8, 8).to(device)
+    theirs, criteria = copy.deepcopy(ours), [Centering().to(device) for _ in range(2)]
+    batch = {key: value.to(device) for key, value in regression(4).items()}
+
+    def loss_of(criterion: nn.Module) -> Callable[[Any, Any], torch.Tensor]:
+        return lambda m, b: criterion(m(b["x"]), b["t"])
+
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.01) for m in (ours, theirs)]
+    step = compile_train_step(ours, optimizers[0], loss_fn=loss_of(criteria[0]), example=batch, device=device)
+    for _ in range(3):
+        step.train_step(batch)
+    step.capture(batch)
+    step.replay(2, sync=True)
+    for _ in range(5):
+        optimizers[1].zero_grad()
+        loss_of(criteria[1])(theirs, batch).backward()
+        optimizers[1].step()
+    for one, other in ((ours, theirs), criteria):
+        for mine, wanted in zip(one.state_dict().values(), other.state_dict().values(), strict=True):
+            torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_loss_without_a_gradient_is_refused() -> None:

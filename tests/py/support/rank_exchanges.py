@@ -183,6 +183,15 @@ def statistics(module: nn.Module, given: Batch) -> Tensor:
     return F.cross_entropy(module(x), t, weight=(1 / (counts + 1)).to(x.dtype))
 
 
+def in_place(module: nn.Module, given: Batch) -> Tensor:
+    """Values with a gradient are exchanged in place, which torch does not record."""
+    y = module(given[0]) * 1.5
+    dist.all_reduce(y)
+    z = module(given[0].flip(-1)) * 0.5
+    dist.broadcast(z, src=1)
+    return F.cross_entropy(y, given[1]) + z.square().mean()
+
+
 def log_of_sum(module: nn.Module, given: Batch) -> Tensor:
     y = module(given[0])
     most = y.detach().amax()
@@ -203,6 +212,42 @@ def experts(module: nn.Module, given: Batch) -> Tensor:
     there = there * (1 + dist.get_rank())
     back: Any = functional.all_to_all_single(torch.empty_like(y), there)
     return F.cross_entropy(back, given[1])
+
+
+def passed(x: Tensor, by: int) -> Tensor:
+    """Rows of the rank so many places before."""
+    rank, count = dist.get_rank(), dist.get_world_size()
+    come = torch.zeros_like(x)
+    sent = dist.P2POp(dist.isend, x.contiguous(), (rank + by) % count)
+    for each in dist.batch_isend_irecv([sent, dist.P2POp(dist.irecv, come, (rank - by) % count)]):
+        each.wait()
+    return come
+
+
+class Passed(torch.autograd.Function):
+    """The same with gradients, which go back by the same function."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, by: int) -> Tensor:
+        ctx.by = by
+        return passed(x, by)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        function: Any = Passed
+        return function.apply(gradients[0], -ctx.by), None
+
+
+def siglip(module: nn.Module, given: Batch) -> Tensor:
+    """The rows of each other rank come by turns."""
+    a, b = views(module, given)
+    signs = 2 * torch.eye(len(a), dtype=a.dtype, device=a.device) - 1
+    function: Any = Passed
+    loss = -F.logsigmoid(signs * (10 * a @ b.T - 10)).sum()
+    for _ in range(dist.get_world_size() - 1):
+        b = function.apply(b, 1)
+        loss = loss - F.logsigmoid(10 - 10 * a @ b.T).sum()
+    return loss / len(a)
 
 
 def in_parts(module: nn.Module, given: Batch) -> Tensor:
@@ -232,7 +277,17 @@ LOSSES: Mapping[str, Loss] = {
     each.__name__: each
     for each in (
         *(clip, clip_of_own_rows, clip_without_gradients, simclr, barlow_twins, vicreg, dino, swav),
-        *(of_all_tokens, statistics, log_of_sum, from_rank, experts, in_parts, functionally),
+        *(
+            of_all_tokens,
+            statistics,
+            in_place,
+            log_of_sum,
+            from_rank,
+            experts,
+            siglip,
+            in_parts,
+            functionally,
+        ),
     )
 }
 
@@ -357,7 +412,7 @@ def refused_exchanges(rank: int, count: int) -> dict[str, str]:
         "other sizes": of_other_sizes,
         "other group": of_first,
         "unequal parts": unequal,
-        "in place": lambda y: dist.all_reduce(y),
+        "in place": lambda y: dist.all_gather([y] * count, y.detach()),
         "largest": lambda y: functional.all_reduce(y, dist.ReduceOp.MAX),
         "objects": lambda y: dist.all_gather_object([None] * count, 1),
         "gathered on one": lambda y: dist.gather(y.detach(), [y.detach()] * count if rank == 0 else None),

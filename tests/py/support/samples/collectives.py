@@ -36,7 +36,7 @@ def all_gather() -> list[Sample]:
     def after(x: Any, y: Any) -> Operation:
         return nn.AllGatherOp(x, "dp", 1, [y])
 
-    shapes = [Sample(f"gathered {of}", (of,), build, lambda x: x[None], smooth=False) for of in TYPES]
+    shapes = [Sample(f"gathered {of}", (of,), build, lambda x: x[None], smooth="f32" in of) for of in TYPES]
     later = Sample("gathered after", ("3xf32", "2xf32"), after, lambda x, y: x[None], smooth=False)
     return [*shapes, later]
 
@@ -52,7 +52,7 @@ def all_to_all() -> list[Sample]:
         return x
 
     types = ("1x2x3xf32", "1xi64", "1x4xbf16", "1x0xf32", "1x2xi1")
-    shapes = [Sample(f"exchanged {of}", (of,), build, same, smooth=False) for of in types]
+    shapes = [Sample(f"exchanged {of}", (of,), build, same, smooth="f32" in of) for of in types]
     return [*shapes, Sample("exchanged after", ("1x3xf32", "2xf32"), build, same, smooth=False)]
 
 

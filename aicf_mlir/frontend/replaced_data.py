@@ -1,16 +1,33 @@
-"""`tensor.data = value` in a loop body: a copy, as long as it behaves like memory that both share."""
+"""`tensor.data = value` in a step: a copy, as long as it behaves like memory that both share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.recorder import memory_of
+from aicf_mlir.frontend.batched import unbatched
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.types import describe
 from aicf_mlir.ir.locations import SourceLocation
+
+
+def memory_of(tensor: torch.Tensor) -> object:
+    """Return a key that is equal for two dense tensors that are views of the same memory."""
+    if tensor.layout is not torch.strided:  # it has no block of memory, and is refused where it is read
+        return id(tensor)
+    storage: Any = unbatched(tensor).untyped_storage()
+    return storage._cdata
+
+
+def is_same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if two tensors are the same elements of the same memory."""
+    return memory_of(one) == memory_of(other) and (
+        (one.dtype, one.shape, one.stride(), one.storage_offset())
+        == (other.dtype, other.shape, other.stride(), other.storage_offset())
+    )
 
 
 class ReplacedData:
@@ -32,13 +49,13 @@ class ReplacedData:
         how = f"sets .data{quoted(location)}"
         if (value.shape, value.dtype, value.device) != (tensor.shape, tensor.dtype, tensor.device):
             raise trace_error(
-                f"the loop body {how} to {describe(value)}, where there was {describe(tensor)}; a compiled step keeps shape,"
+                f"the step {how} to {describe(value)}, where there was {describe(tensor)}; a compiled step keeps shape,"
                 " dtype and device",
                 location,
             )
         if memory_of(value) in self._given:
             raise trace_error(
-                f"the loop body {how} to memory that another tensor has, and both would be one from then on; write"
+                f"the step {how} to memory that another tensor has, and both would be one from then on; write"
                 " .data.copy_(…), or .data = ….clone()",
                 location,
             )
@@ -62,7 +79,7 @@ class ReplacedData:
             if any(memory_of(each) in memories for each in stale):
                 location = location or source.here()
                 raise trace_error(
-                    f"the loop body uses a tensor that shares its memory with another by .data = …, and one of them has changed"
+                    f"the step uses a tensor that shares its memory with another by .data = …, and one of them has changed"
                     f" since{quoted(location)}; write .data.copy_(…), or .data = ….clone()",
                     location,
                 )

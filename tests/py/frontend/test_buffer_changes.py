@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from buffer_models import Compiled, Normalized, assert_same, model, sgd, tensors_of
-from models import mse
+from models import mse, regression
 from torch import nn
 
 from aicf_mlir import BindError, GuardError, TraceError, compile_step, compile_train_step
@@ -187,10 +187,37 @@ def test_a_buffer_that_a_closure_has_too_is_refused() -> None:
         Compiled(module, "cpu", lambda m, b: mse(m, b) + alias.sum())
 
 
-def test_a_network_of_the_loss_that_updates_itself_is_refused() -> None:
-    teacher = Normalized(8)
+def test_a_tensor_of_the_loss_that_is_updated_is_refused() -> None:
+    seen = torch.zeros(8)
     with pytest.raises(TraceError, match="no buffer of the model"):
-        Compiled(nn.Linear(8, 8), "cpu", lambda m, b: mse(m, b) + teacher(m(b["x"])).sum())
+        Compiled(nn.Linear(8, 8), "cpu", lambda m, b: mse(m, b) + seen.add_(m(b["x"]).detach().mean(0)).sum())
+
+
+def test_a_network_of_the_loss_updates_itself() -> None:
+    """With its running statistics, which are bound as those of the model are."""
+    ours, theirs = nn.Linear(8, 8), nn.Linear(8, 8)
+    theirs.load_state_dict(ours.state_dict())
+    teachers = [Normalized(8) for _ in range(2)]
+    teachers[1].load_state_dict(teachers[0].state_dict())
+
+    def loss_of(teacher: nn.Module) -> Callable[[Any, Any], torch.Tensor]:
+        return lambda m, b: mse(m, b) + teacher(m(b["x"])).square().sum()
+
+    batch, optimizer = regression(4), sgd(theirs)
+    step = compile_train_step(ours, sgd(ours), loss_fn=loss_of(teachers[0]), example=batch, device="cpu")
+    for _ in range(3):
+        step.train_step(batch)
+        optimizer.zero_grad()
+        loss_of(teachers[1])(theirs, batch).backward()
+        optimizer.step()
+    for one, other in ((ours, theirs), teachers):
+        for mine, wanted in zip(one.state_dict().values(), other.state_dict().values(), strict=True):
+            torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-5)
+    teachers[0].state_dict()["running_mean"].fill_(0.5)
+    teachers[1].state_dict()["running_mean"].fill_(0.5)
+    step.train_step(batch)
+    loss_of(teachers[1])(theirs, batch)
+    torch.testing.assert_close(teachers[0].state_dict(), teachers[1].state_dict(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_parameter_is_never_updated_beside_the_optimizer() -> None:

@@ -204,7 +204,7 @@ def test_a_train_step_computes_the_same_in_any_order(name: str, memory: str, ind
         other = shuffled(module, seed)
         orders.add(tuple(launch.symbol for launch in find_program(other).launches))
         assert ran(other, 0, index) == expected, seed
-    assert len(orders) > 4
+    assert len(orders) > 2
 
 
 def test_what_may_be_skipped_is_behind_every_check() -> None:

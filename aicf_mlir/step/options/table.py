@@ -275,13 +275,11 @@ OPTIONS: tuple[Option, ...] = (
         "DeviceMesh | ProcessGroup | None",
         None,
         """The processes that take each step together, each with a batch of its own: a process group of torch.distributed, or
-        a mesh of one dimension. A step takes the mean of their gradients, as DistributedDataParallel does, and a model that
-        is wrapped in it brings its group along. Loss, outputs and metrics are those of the own batch. Buffers of the model
-        are those of rank 0, and the statistics of `nn.SyncBatchNorm` those of all batches; other tensors that the loss
-        function reads are each rank's own. The loss function may exchange by itself, by `all_gather`, `all_reduce` and
-        others of torch.distributed, also by those with gradients. A call that fails on one rank changes nothing on any. On
-        GPUs a failed check raises in a later call, the same on all ranks. `capture(verify="bitwise")` examines all ranks
-        together; torch's own step is left out of it.""",
+        a mesh of one dimension. A step takes the mean of their gradients, and a model in DistributedDataParallel brings its
+        group along. Loss, outputs and metrics are those of the own batch. Buffers of the model are those of rank 0; the
+        statistics of `nn.SyncBatchNorm` are those of all batches. The loss function may call `all_gather`, `all_reduce` and
+        others. A call that fails on one rank changes nothing on any. On GPUs a failed check raises in a later call, the same
+        on all ranks. `capture(verify="bitwise")` examines all ranks together, without torch's own step.""",
         DataParallel,
         TRAINING,
     ),

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.nn import functional
 
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.exchange_calls import IN_PLACE, Exchange
+from aicf_mlir.frontend.exchange_calls import IN_PLACE, Exchange, batch_isend_irecv
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.torch_errors import EXCHANGES
 
@@ -60,11 +60,15 @@ def cells() -> Generator[tuple[CellType, Exchange]]:
             yield (function.__closure__ or ())[function.__code__.co_freevars.index(WRAPPED)], exchange
 
 
-def in_batch(p2p_op_list: Sequence[Any]) -> Any:
-    """What `batch_isend_irecv` does in a trace; it is no function that torch wraps, so its code is replaced."""
-    from aicf_mlir.frontend.exchange_calls import batch_isend_irecv
+BATCHED: list[Exchange] = []
+"""What `batch_isend_irecv` does in the last trace; in other threads torch's own, also just after it."""
 
-    return batch_isend_irecv(p2p_op_list)
+
+def in_batch(p2p_op_list: Sequence[Any]) -> Any:
+    """The code of `batch_isend_irecv` in a trace: torch does not wrap that function, so its own code is replaced."""
+    from aicf_mlir.frontend.exchanging import BATCHED
+
+    return BATCHED[0](p2p_op_list)
 
 
 @contextmanager
@@ -81,6 +85,7 @@ def exchanging() -> Generator[None]:
 
     group: Any = dist.ProcessGroup
     batched = dist.batch_isend_irecv.__code__
+    itself: Any = FunctionType(batched, dist.batch_isend_irecv.__globals__)
     methods: dict[str, Any] = {name: vars(group)[name] for name in METHODS if name in vars(group)}
     functions = [(cell, cell.cell_contents, exchange) for cell, exchange in cells()]
     guard = vars(functional).get(GUARD)
@@ -89,6 +94,7 @@ def exchanging() -> Generator[None]:
             setattr(group, name, here(own, unfollowed))
         for cell, own, exchange in functions:
             cell.cell_contents = here(own, exchange)
+        BATCHED[:] = [here(itself, batch_isend_irecv)]
         dist.batch_isend_irecv.__code__ = in_batch.__code__
         if guard is not None:
             setattr(functional, GUARD, here(guard, unguarded))

@@ -85,7 +85,7 @@ class Applied:
     """The errors that the backward has raised; the second while gradients were recorded, as with `create_graph`."""
 
 
-MOST_AGAIN = 2  # derivatives of a backward that applies its own function: each has another
+AGAIN, MOST_AGAIN = 2, 16  # derivatives of a backward that applies its own function, if it does often or not
 
 
 class Functions:
@@ -96,8 +96,8 @@ class Functions:
         """The applications by node of autograd."""
         self._autocast: dict[str, bool] = {}
         self._numbered = 0
-        self._backwards: list[Any] = []
-        """The functions whose backward is running, from the outermost on."""
+        self._inside, self._backwards = 0, list[Any]()
+        """How many functions were applied in the outermost backward that is running, and those whose backward is."""
         self.hooked: list[torch.Tensor] = []
         """The parameters with hooks, as the step sees them."""
         self.operands = OperandsWritten()
@@ -109,7 +109,6 @@ class Functions:
         self._autocast = {
             device: gradients_inside and torch.is_autocast_enabled(device) for device in ("cpu", "cuda")
         }
-
         thread = get_ident()
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -141,15 +140,16 @@ class Functions:
             return cast(Any, super(BASE, cls)).apply(*args, **kwargs)
         if issubclass(cls, CheckpointFunction):
             return self.checkpoints.call(args[0], args[2:])
-        applied = Applied(cls, source.here())
-        context, is_recorded = Context(needed), torch.is_grad_enabled()
+        applied, context, is_recorded = Applied(cls, source.here()), Context(needed), torch.is_grad_enabled()
         with gradients_enabled(False):
             with self.operands.forward(cls.__name__, args) as written:
                 returned = self._forward(cls, context, args)
             copies = {id(operand): copy for operand, copy in written}
             context.replaced([operand for operand, _ in written], [*copies.values()])
             made = tuple(copies.get(id(each), each) for each in as_tuple(returned))
-            is_deep = self._backwards.count(cls) >= MOST_AGAIN
+            again = self._backwards.count(cls)
+            self._inside = self._inside + 1 if self._backwards else 0
+            is_deep = again >= (AGAIN if self._inside > MOST_AGAIN else MOST_AGAIN)
             applied.is_once = differentiates_once(cls) or bool(written) or is_deep
             left = {id(tensor) for tensor in context.non_differentiable}
             carried = [n for n, each in enumerate(made) if has_gradient(each) and id(each) not in left]

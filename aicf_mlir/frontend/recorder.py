@@ -214,7 +214,13 @@ class Recorder(InnerGradients, TorchFunctionMode):
                 )
         self._carriers.update({memory_of(t): t for t in tensors((operands, result)) if t.requires_grad})
         self.selections.masks.note(name, args, kwargs, result)
+        self.replaced.note(tensors(result))
         return result
+
+    def expect_apart(self, location: SourceLocation | None) -> None:
+        """Raise TraceError if a tensor that has got the memory of another by `.data =` is left with another value than that."""
+        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            self.replaced.expect_apart(self.replaced.tensors, location)
 
     def copied(self, tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
         """Handle `copy.deepcopy(tensor)`: a tensor of its own, a leaf and a parameter if this is one."""
@@ -245,7 +251,7 @@ class Recorder(InnerGradients, TorchFunctionMode):
         """
         if is_same_view(tensor, value):
             return
-        if tensor.requires_grad:
+        if tensor.requires_grad or not self.replaced.is_given(tensor):
             raise beside_the_graph(BESIDE_THE_GRAPH["data"], location)
         self.replace_data(tensor, value, location)
 

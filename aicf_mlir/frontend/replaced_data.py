@@ -36,6 +36,10 @@ class ReplacedData:
     def __init__(self, given: Sequence[torch.Tensor]):
         """Take `given`: the tensors that the next call finds again."""
         self._given = {memory_of(tensor) for tensor in given}
+        self._views: list[torch.Tensor] = []
+        """What has been made over the memory of the given tensors."""
+        self._old: set[int] = set()
+        """The ids of those over memory that a tensor has given up."""
         self._pairs: list[tuple[torch.Tensor, torch.Tensor, int, int]] = []
         """Each tensor with the one whose memory it has, and the versions of both then."""
 
@@ -43,6 +47,14 @@ class ReplacedData:
     def tensors(self) -> list[torch.Tensor]:
         """The tensors that have got another memory."""
         return [tensor for tensor, *_ in self._pairs]
+
+    def is_given(self, tensor: torch.Tensor) -> bool:
+        """True if the next call finds the tensor again."""
+        return memory_of(tensor) in self._given
+
+    def note(self, made: Iterable[torch.Tensor]) -> None:
+        """Note which of these results are views of the given tensors: they keep the old memory of one that gets another."""
+        self._views += [tensor for tensor in made if memory_of(tensor) in self._given]
 
     def expect_like(self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None) -> None:
         """Raise TraceError if `tensor.data = value` is more than a new value of `tensor`."""
@@ -63,6 +75,8 @@ class ReplacedData:
     def add(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Note that `tensor` has got the memory of `value`, by a copy."""
         self._pairs.append((tensor, value, tensor._version, value._version))
+        of_tensor = memory_of(tensor)
+        self._old |= {id(view) for view in self._views if view is not tensor and memory_of(view) == of_tensor}
 
     def instead(self, value: object) -> object:
         """Return for a tensor the one that has got its memory: where Python keeps it, it has the later values of that one."""
@@ -72,6 +86,14 @@ class ReplacedData:
         """Raise TraceError if one of these tensors would differ with shared memory instead of copies."""
         if not self._pairs:
             return
+        used = list(used)
+        if any(id(tensor) in self._old for tensor in used):
+            location = location or source.here()
+            raise trace_error(
+                f"the step uses a view of a tensor that has got another memory since, by .data = …{quoted(location)}; write"
+                " .data.copy_(…), or take a clone() before",
+                location,
+            )
         memories = {memory_of(tensor) for tensor in used}
         for tensor, value, version, of_value in self._pairs:
             stale = [tensor] if value._version != of_value else []

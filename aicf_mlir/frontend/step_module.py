@@ -202,6 +202,7 @@ class StepModule(torch.nn.Module):
             none_caught(),
         ):
             result = function(model, structure.rebuilt(batch))
+            recorder.expect_apart(source.of_function(function) or forward)
             loss, outputs = outcome(result, source.of_function(function))
             if loss.numel() == 1 and not self.updates_parameters:  # as `backward` takes it
                 loss = loss.reshape(())

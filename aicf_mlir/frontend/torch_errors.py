@@ -23,7 +23,7 @@ TWICE = (
 )
 NO_BUFFER = (
     "changes a tensor in place that is no buffer of the model{line}, which is not supported; register it with"
-    " register_buffer on a module of the model"
+    " register_buffer on a module of the model, or on one that the loss function has"
 )
 ON_META = (
     "on the meta device, which has no values{line}; give it some (model.to_empty), or call its module with other tensors, by"

@@ -118,16 +118,20 @@ class DataParallelStep(CompiledTrainStep):
         """Return a digest of all plans: ranks run the same, but for what a divided step has of each rank, and one that exchanges
         by itself, whose text may have the number of a rank.
         """
-        buckets = [text for each in stages for text in buckets_of(each["grad"])]
-        if not self._is_divided and not buckets:
-            return digest("\n".join(each.text("plan") for each in stages))
         asked = {
             name: options
             for name, options in self._request.passes(str(self._device)).items()
             if name not in OF_RANKS
         }
-        said = buckets or [each.text("nn") for each in stages]
-        return digest("\n".join([repr(asked), *said, *(collectives_of(each["plan"]) for each in stages)]))
+        said = [repr(asked)]
+        for each in stages:
+            if buckets := buckets_of(each["grad"]):
+                said += [*buckets, collectives_of(each["plan"])]
+            elif self._is_divided:
+                said += [each.text("nn"), collectives_of(each["plan"])]
+            else:
+                said.append(each.text("plan"))
+        return digest("\n".join(said))
 
     def _numbers(self) -> object:
         """Return the numbers of the host with which a step runs, in a form to compare."""

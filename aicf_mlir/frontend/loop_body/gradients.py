@@ -109,8 +109,7 @@ class GradientRecorder(Recorder):
         """Raise TraceError if a next call would find another model, or for an error that a library has caught."""
         if self.book.refused:
             raise self.book.refused[0]
-        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-            self.replaced.expect_apart(self.replaced.tensors, where)
+        self.expect_apart(where)
         found = zip(self.parameters, self._requires, strict=True)
         self.frozen = {own: now.requires_grad for own, (now, was) in found if now.requires_grad != was}
 

@@ -94,6 +94,30 @@ func.func @takes(
 
 // -----
 
+// A parameter that each rank has for itself: a buffer that is made of it is exchanged, one that is made of "w" is not.
+// CHECK-LABEL: func.func @apart
+// CHECK:         %[[V:.*]] = nn.neg %v
+// CHECK:         %[[R:.*]] = nn.reshape %[[V]]
+// CHECK:         nn.all_gather %[[R]]
+// CHECK-NOT:     nn.all_gather
+// CHECK:         nn.all_reduce
+func.func @apart(
+    %w: tensor<2xf32> {aicf.role = "param", aicf.name = "w"},
+    %v: tensor<2xf32> {aicf.role = "param", aicf.name = "v", aicf.of_each_rank},
+    %x: tensor<2xf32> {aicf.role = "input", aicf.name = "x"},
+    %m: tensor<2xf32> {aicf.role = "buffer", aicf.name = "m", aicf.of_rank = 0 : i64},
+    %n: tensor<2xf32> {aicf.role = "buffer", aicf.name = "n", aicf.of_rank = 0 : i64})
+    -> (tensor<f32> {aicf.role = "loss"}, tensor<2xf32> {aicf.role = "update", aicf.name = "m"},
+        tensor<2xf32> {aicf.role = "update", aicf.name = "n"}, tensor<2xf32> {aicf.role = "grad", aicf.name = "w"}) {
+  %l = nn.sum %x {dims = array<i64: 0>} : (tensor<2xf32>) -> tensor<f32>
+  %a = nn.neg %v : tensor<2xf32>
+  %b = nn.neg %w : tensor<2xf32>
+  %dw = nn.mul %w, %x : tensor<2xf32>
+  func.return %l, %a, %b, %dw : tensor<f32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>
+}
+
+// -----
+
 // Gradients that are there from the start: their collectives have the order of the text too.
 // CHECK-LABEL: func.func @given
 // CHECK:         %[[H:.*]] = nn.all_reduce {{.*}} : (tensor<2xf16>) -> tensor<2xf32>

@@ -73,3 +73,19 @@ func.func @later(
   %finite = nn.check_finite %s, %l, %w {code = 1} : (tensor<3xi64>, tensor<f32>, tensor<2xf32>) -> tensor<3xi64>
   func.return %l, %finite : tensor<f32>, tensor<3xi64>
 }
+
+// -----
+
+// The last collective carries no status: it is gathered alone.
+// CHECK-LABEL: func.func @rows
+// CHECK:         %r = nn.all_to_all %x, %first {group = "dp", ranks = 2}
+// CHECK:         %status.of_ranks = nn.all_gather %failed, %r {group = "dp", ranks = 2}
+// CHECK:         nn.check_ranks %failed, %status.of_ranks {code = 1}
+func.func @rows(
+    %w: tensor<2xf32> {aicf.role = "param", aicf.name = "w"},
+    %x: tensor<2x4xf32> {aicf.role = "input", aicf.name = "x"})
+    -> (tensor<2xf32> {aicf.role = "grad", aicf.name = "w"}, tensor<2x4xf32> {aicf.role = "output", aicf.name = "r"}) {
+  %first = nn.all_reduce %w {group = "dp", ranks = 2} : tensor<2xf32>
+  %r = nn.all_to_all %x {group = "dp", ranks = 2} : tensor<2x4xf32>
+  func.return %first, %r : tensor<2xf32>, tensor<2x4xf32>
+}

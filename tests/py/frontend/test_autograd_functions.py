@@ -52,6 +52,50 @@ def test_gradients_of_the_gradient_are_torchs(name: str, kind: str) -> None:
     assert_as_torch(differentiated_again(FUNCTIONS[name]), kind)
 
 
+class Exp(Function):
+    """Its backward applies it again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        again = cast(Any, Exp)
+        return grads[0] * again.apply(ctx.saved_tensors[0])
+
+
+class Tanh(Function):
+    """Its backward applies it twice."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (x,), again = ctx.saved_tensors, cast(Any, Tanh)
+        return grads[0] * (1 - again.apply(x) * again.apply(x))
+
+
+@pytest.mark.usual
+@pytest.mark.parametrize(("function", "order"), [(Exp, 6), (Tanh, 1)])
+def test_a_backward_that_applies_its_own_function_is_torchs(function: Any, order: int) -> None:
+    """All derivatives up to `order`, and that of the last; a trace ends, though each derivative has one more."""
+
+    def derived(m: Any, x: Tensor, h: Tensor) -> Tensor:
+        y = function.apply(0.3 * h)
+        total = y
+        for _ in range(order):
+            (y,) = grad(y.sum(), h, create_graph=True)
+            total = total + y
+        return total
+
+    assert_as_torch(derived, KINDS[0])
+
+
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_a_backward_that_is_differentiable_once_is_refused_as_in_torch(kind: str) -> None:
     body, message = (

@@ -31,6 +31,7 @@ class Net(nn.Module):
         self.register_buffer("b", torch.arange(8.0) * -0.1)
         self.register_buffer("n", torch.arange(8))
         self.register_buffer("k", torch.arange(8) * 3)
+        self.register_buffer("spare", torch.zeros(8))
         self.body = body
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -150,6 +151,21 @@ def changed_afterwards(m: Any, h: torch.Tensor) -> None:
     m.b.add_(m.a)
 
 
+def changed_at_last(m: Any, h: torch.Tensor) -> None:
+    new = m.a + h.detach().mean(0)
+    m.spare.data = new
+    new.add_(1)
+
+
+def with_a_view(change: Callable[[Any, torch.Tensor], Any], view: Callable[[Any], torch.Tensor]) -> Body:
+    def run(m: Any, h: torch.Tensor) -> None:
+        before = view(m)
+        m.a.data = m.a * 0.5
+        change(m, before)
+
+    return run
+
+
 BESIDE_THE_GRAPH: dict[str, tuple[Body, str]] = {
     "detached": (changed(lambda d: d.mul_(2)), "changes a detached tensor in place"),
     "an element": (changed(lambda d: d.__setitem__(..., 1.0)), "changes a detached tensor in place"),
@@ -164,6 +180,18 @@ BESIDE_THE_GRAPH: dict[str, tuple[Body, str]] = {
     "data of two in one": (
         lambda m, h: setattr(m.a, "data", m.b),
         r"sets \.data.*to memory that another tensor has",
+    ),
+    "data replaced, then its value changed at last": (
+        changed_at_last,
+        r"shares its memory with another by \.data",
+    ),
+    "data replaced, then the old one read": (
+        with_a_view(lambda m, old: m.b.add_(old), lambda m: m.a.data),
+        r"uses a view of a tensor that has got another memory since",
+    ),
+    "data replaced, then the old one written": (
+        with_a_view(lambda m, old: old.add_(7), lambda m: m.a[:1]),
+        r"uses a view of a tensor that has got another memory since",
     ),
     "data of another shape": (
         lambda m, h: setattr(m.a, "data", m.a[:4] * 2),

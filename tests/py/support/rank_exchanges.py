@@ -59,8 +59,14 @@ def exchanging_losses(rank: int, count: int, device: str = "cpu") -> dict[str, A
     return found
 
 
+def in_bf16(module: nn.Module, given: Batch) -> Tensor:
+    """The same loss, of which rows are gathered in bf16."""
+    with torch.autocast("cpu", torch.bfloat16):
+        return clip_without_gradients(module, given)
+
+
 def exchanging_options(rank: int, count: int) -> dict[str, Any]:
-    """A loss whose text is another on each rank, with options that write other collectives; the bits stay."""
+    """A loss whose text is another on each rank, with options that write other collectives, next to torch in f64."""
     found: dict[str, Any] = {}
     options: dict[str, dict[str, Any]] = {
         "none": {},
@@ -68,14 +74,20 @@ def exchanging_options(rank: int, count: int) -> dict[str, Any]:
         "gradients": {"zero": 2},
         "checked": {"check_finite": True},
         "micro": {"accumulate": 2},
+        "bf16": {},
     }
     for name, given in options.items():
-        ours = plain()
-        step = compiled(ours, clip_without_gradients, rank, **given)
+        ours, loss = plain(), in_bf16 if name == "bf16" else clip_without_gradients
+        theirs = DistributedDataParallel(copy.deepcopy(ours).double())
+        step, other = compiled(ours, loss, rank, **given), adam(theirs)
         for number in range(4):
-            x, t = batch(number, rank, ROWS)
-            step.train_step([(x, t), (x, t)] if "accumulate" in given else (x, t))
-        found[name] = {"digest": digest(ours), "values": ours[0].weight.flatten().tolist()}
+            parts = [batch(2 * number + each, rank, ROWS) for each in range(given.get("accumulate", 1))]
+            step.train_step(parts if "accumulate" in given else parts[0])
+            other.zero_grad()
+            losses = [clip_without_gradients(theirs, (x.double(), t)) for x, t in parts]
+            (sum(losses[1:], losses[0]) / len(losses)).backward()
+            other.step()
+        found[name] = {"digest": digest(ours), "far": furthest(ours, theirs.module)}
     return found
 
 
@@ -120,6 +132,13 @@ def refused_exchanges(rank: int, count: int) -> dict[str, str]:
             dist.all_reduce(total)
         return total
 
+    def failing_on_one(y: Tensor) -> Tensor:
+        total = y.detach().sum()
+        dist.all_reduce(total)
+        if rank == 0:
+            raise ValueError("on this rank")
+        return total
+
     def of_other_sizes(y: Tensor) -> Tensor:
         part = y.detach()[: 3 + rank].clone()
         dist.all_reduce(part)
@@ -137,6 +156,7 @@ def refused_exchanges(rank: int, count: int) -> dict[str, str]:
     refused: dict[str, Callable[[Tensor], object]] = {
         "on one": on_one,
         "other sizes": of_other_sizes,
+        "failing": failing_on_one,
         "other group": of_first,
         "unequal parts": unequal,
         "in place": lambda y: dist.all_gather([y] * count, y.detach()),

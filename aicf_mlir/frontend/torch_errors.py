@@ -38,7 +38,7 @@ OF_EXCHANGES = "torch.distributed"
 EXPLANATIONS: tuple[tuple[str, str], ...] = (
     (r"UncapturedHigherOrderOpError|higher.order op", CONTROL_FLOW),
     (r"\A.*(functorch|TensorWrapper|GradTrackingTensor|BatchedTensor|dual_level|_make_dual)", TRANSFORMS),
-    (r"DeviceMismatchError.*\bmeta\b", f"reads a tensor {ON_META}"),
+    (r"(DeviceMismatchError|FakeTensor Device Propagation).*\bmeta\b", f"reads a tensor {ON_META}"),
     (r"expected compiled_fn to be GraphModule", TWICE),
     (r"is mutated in the forward method", NO_BUFFER),
     (r"torch\.distributed\S* is not supported under torch\.compile", EXCHANGES),

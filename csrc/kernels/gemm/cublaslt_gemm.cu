@@ -62,27 +62,26 @@ class Owned {
   int (*destroy_)(Object);
 };
 
-// Where the members of a batch of one level lie.
+// Where the products of a call lie, and the bytes from call to call.
 struct Operand {
   const void* data;
-  int64_t leading, step;
-};
-template <class Pointer>
-Operand operand_of(const GemmProblem& p, const Matrices<Pointer>& matrices) {
-  return {matrices.data, matrices.leading, p.inner_batch == 1 ? matrices.outer : matrices.inner};
-}
+  int64_t leading, step, next;
 
-uint32_t alignment_of(const void* address) {
-  constexpr uintptr_t kMost = 256;
-  const auto bits = reinterpret_cast<uintptr_t>(address) | kMost;
-  return static_cast<uint32_t>(bits & (~bits + 1));
-}
+  const void* of(int64_t call) const { return static_cast<const char*>(data) + call * next; }
+  // What every call's address is a multiple of.
+  uint32_t alignment() const {
+    constexpr uintptr_t kMost = 256;
+    const auto bits = reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(next) | kMost;
+    return static_cast<uint32_t>(bits & (~bits + 1));
+  }
+};
 
 // A product that the library is ready to run: its descriptor, its layouts and the algorithm.
 class CublasLtProduct {
  public:
   // `tf32`: f32 operands are rounded to TF32.
-  CublasLtProduct(const Lt& lib, const GemmProblem& p, bool tf32) : lib_(lib), p_(p), tf32_(tf32) {}
+  CublasLtProduct(const Lt& lib, const GemmProblem& p, bool tf32)
+      : lib_(lib), p_(p), calls_(p), tf32_(tf32) {}
 
   // On `device`, which must be current.
   Status describe(int device, size_t workspace);
@@ -94,6 +93,12 @@ class CublasLtProduct {
 
  private:
   Status describe_epilogue();
+  template <class Pointer>
+  Operand operand(const Matrices<Pointer>& matrices) const {
+    const auto size = static_cast<int64_t>(dtype_size(p_.dtype));
+    const int64_t next = calls_.count > 1 ? calls_.next(matrices) * size : 0;
+    return {matrices.data, matrices.leading, calls_.step(matrices), next};
+  }
   Status place(Owned* layout, int64_t rows, int64_t columns, const Operand& operand);
   template <class Value>
   Status set(int attribute, const Value& value) {
@@ -103,6 +108,7 @@ class CublasLtProduct {
 
   const Lt& lib_;
   const GemmProblem p_;
+  const LibraryCalls calls_;
   const bool tf32_;
   Object handle_ = nullptr;
   Owned descriptor_{lib_.destroy_descriptor};
@@ -135,8 +141,8 @@ Status CublasLtProduct::place(Owned* layout, int64_t rows, int64_t columns, cons
                       lib_.create_layout(&layout->object, data_type(p_.dtype), static_cast<uint64_t>(rows),
                                          static_cast<uint64_t>(columns), operand.leading),
                       "MatrixLayoutCreate"));
-  if (p_.batch == 1) return Status::ok();
-  const auto count = static_cast<int32_t>(p_.batch);
+  if (calls_.batch == 1) return Status::ok();
+  const auto count = static_cast<int32_t>(calls_.batch);
   AICF_TRY(cublaslt::check(lib_, lib_.set_layout(layout->object, cublaslt::kBatchCount, &count, sizeof count),
                            "MatrixLayoutSetAttribute"));
   return cublaslt::check(
@@ -155,9 +161,8 @@ Status CublasLtProduct::list(std::vector<cublaslt::Algorithm>* out) {
   AICF_TRY(prefer(cublaslt::kMaxWorkspace, uint64_t{workspace_}));
   AICF_TRY(prefer(cublaslt::kReductionMask, cublaslt::kReduceInComputeType));
   int attribute = cublaslt::kAlignmentOfA;
-  for (const void* address :
-       {p_.b.data, p_.a.data, const_cast<const void*>(p_.out.data), const_cast<const void*>(p_.out.data)})
-    AICF_TRY(prefer(attribute++, alignment_of(address)));
+  for (const Operand& each : {operand(p_.b), operand(p_.a), operand(p_.out), operand(p_.out)})
+    AICF_TRY(prefer(attribute++, each.alignment()));
   constexpr int kMost = 8;
   cublaslt::Heuristic listed[kMost] = {};
   int found = 0;
@@ -169,7 +174,7 @@ Status CublasLtProduct::list(std::vector<cublaslt::Algorithm>* out) {
   return Status::unsupported("cuBLASLt " + std::to_string(lib_.version()) +
                              " has no algorithm for m = " + std::to_string(p_.m) +
                              ", n = " + std::to_string(p_.n) + ", k = " + std::to_string(p_.k) +
-                             ", batch = " + std::to_string(p_.batch) + " of " + dtype_name(p_.dtype) +
+                             ", batch = " + std::to_string(calls_.batch) + " of " + dtype_name(p_.dtype) +
                              "; make the plan for a target without +cublaslt");
 }
 
@@ -194,11 +199,9 @@ Status CublasLtProduct::describe(int device, size_t workspace) {
   AICF_TRY(handle_of(lib_, device, &handle_));
   AICF_TRY(describe_epilogue());
   // Rows and columns of the matrices in memory, as the library counts them.
-  AICF_TRY(p_.trans_b ? place(&a_, p_.k, p_.n, operand_of(p_, p_.b))
-                      : place(&a_, p_.n, p_.k, operand_of(p_, p_.b)));
-  AICF_TRY(p_.trans_a ? place(&b_, p_.m, p_.k, operand_of(p_, p_.a))
-                      : place(&b_, p_.k, p_.m, operand_of(p_, p_.a)));
-  return place(&z_, p_.n, p_.m, operand_of(p_, p_.out));
+  AICF_TRY(p_.trans_b ? place(&a_, p_.k, p_.n, operand(p_.b)) : place(&a_, p_.n, p_.k, operand(p_.b)));
+  AICF_TRY(p_.trans_a ? place(&b_, p_.m, p_.k, operand(p_.a)) : place(&b_, p_.k, p_.m, operand(p_.a)));
+  return place(&z_, p_.n, p_.m, operand(p_.out));
 }
 
 Status CublasLtProduct::launch(const LaunchContext& ctx) const {
@@ -207,11 +210,16 @@ Status CublasLtProduct::launch(const LaunchContext& ctx) const {
   const bool is_f64 = p_.dtype == DType::F64;
   const void* alpha = is_f64 ? static_cast<const void*>(&one) : &one_f32;
   const void* beta = is_f64 ? static_cast<const void*>(&zero) : &zero_f32;
-  return cublaslt::check(lib_,
-                         lib_.multiply(handle_, descriptor_.object, alpha, p_.b.data, a_.object, p_.a.data,
-                                       b_.object, beta, p_.out.data, z_.object, p_.out.data, z_.object,
-                                       &algorithm_, ctx.workspace, workspace_, ctx.stream),
-                         "Matmul");
+  const Operand a = operand(p_.a), b = operand(p_.b), out = operand(p_.out);
+  for (int64_t call = 0; call < calls_.count; ++call) {
+    void* z = const_cast<void*>(out.of(call));
+    AICF_TRY(cublaslt::check(
+        lib_,
+        lib_.multiply(handle_, descriptor_.object, alpha, b.of(call), a_.object, a.of(call), b_.object, beta,
+                      z, z_.object, z, z_.object, &algorithm_, ctx.workspace, workspace_, ctx.stream),
+        "Matmul"));
+  }
+  return Status::ok();
 }
 
 class CublasLtLaunch : public LaunchState {

@@ -4,6 +4,24 @@
 
 namespace aicf {
 
+// How the library multiplies a batch. It takes one step from product to product: of two levels the smaller
+// one has a call for each of its members.
+struct LibraryCalls {
+  int64_t count, batch;  // calls of one launch, products of each
+  bool is_outer;         // whether the outer level has a call for each member
+  explicit LibraryCalls(const GemmProblem& p);
+
+  // From product to product of a call, and from call to call.
+  template <class Pointer>
+  int64_t step(const Matrices<Pointer>& matrices) const {
+    return is_outer ? matrices.inner : matrices.outer;
+  }
+  template <class Pointer>
+  int64_t next(const Matrices<Pointer>& matrices) const {
+    return is_outer ? matrices.outer : matrices.inner;
+  }
+};
+
 // A bias, relu, or one behind the other: what the library's epilogues are.
 Status supports_cublaslt(const OpDesc& op);
 // Why a plan that names no kernel has a product of our own, if it does.

@@ -8,6 +8,7 @@
 namespace aicf {
 namespace {
 
+constexpr int64_t kMostCalls = 16;  // of one launch, for a batch of two levels
 constexpr size_t kAlignment = 256, kLargestWorkspace = size_t{32} << 20;
 
 // Whether tiles of f32 that do not divide k fill a chip with the result, or half of it where sums are long,
@@ -49,14 +50,22 @@ double least_work(const GemmProblem& p, bool tf32) {
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Whether the library has to divide k to fill a chip with the result.
-bool needs_division(const GemmProblem& p, bool tf32) {
-  return p.dtype == DType::F32 && !tf32 && !tiles_fill({64, 64}, p.m, p.n, p.batch);
+// Whether the library has to divide k to fill a chip with the results of one call, `batch` of them.
+bool needs_division(const GemmProblem& p, int64_t batch, bool tf32) {
+  return p.dtype == DType::F32 && !tf32 && !tiles_fill({64, 64}, p.m, p.n, batch);
 }
 
 bool has_epilogue(const OpDesc& op) { return op.schema->inputs.size() > 2; }
 
 }  // namespace
+
+LibraryCalls::LibraryCalls(const GemmProblem& p) : count(1), batch(p.batch), is_outer(p.inner_batch != 1) {
+  if (p.inner_batch == 1 || p.inner_batch == p.batch) return;
+  const int64_t outer = p.batch / p.inner_batch;
+  is_outer = outer < p.inner_batch;
+  count = is_outer ? outer : p.inner_batch;
+  batch = p.batch / count;
+}
 
 Status supports_cublaslt(const OpDesc& op) {
   GemmProblem p{};
@@ -65,9 +74,9 @@ Status supports_cublaslt(const OpDesc& op) {
   if (p.batch > INT_MAX || p.m > INT_MAX || p.n > INT_MAX || p.k > INT_MAX)
     return decline("needs dimensions below 2^31, got m = ", p.m, ", n = ", p.n, ", k = ", p.k,
                    ", batch = ", p.batch);
-  if (p.inner_batch != 1 && p.inner_batch != p.batch)
-    return decline("needs a batch of one level, each operand with one step, got ", p.batch / p.inner_batch,
-                   " x ", p.inner_batch);
+  if (LibraryCalls(p).count > kMostCalls)
+    return decline("needs a level of a batch with at most ", kMostCalls, " members, got ",
+                   p.batch / p.inner_batch, " x ", p.inner_batch);
   if (has_epilogue(op)) {
     // The library's sum was seen to differ from run to run for a single column, and has no algorithm for
     // many sizes.
@@ -83,18 +92,25 @@ Status supports_cublaslt(const OpDesc& op) {
 
 Status prefers_cublaslt(const OpDesc& op) {
   const GemmProblem p = gemm_problem(op);
-  const double work = static_cast<double>(p.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) *
+  const LibraryCalls calls(p);
+  const bool tf32 = p.dtype == DType::F32 && op.attrs.get(kAllowTF32);
+  // Of these two nothing was measured.
+  if (calls.count > 1 && (tf32 || p.dtype == DType::F64))
+    return decline("is not taken for two levels of a batch in ", tf32 ? "tf32" : dtype_name(p.dtype));
+  if (calls.count > 1 && rows_are_wide(p))
+    return decline("is taken for two levels of a batch where rows are no multiple of 16 bytes");
+  const double work = static_cast<double>(calls.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) *
                       static_cast<double>(p.k);
-  const double least = least_work(p, op.attrs.get(kAllowTF32));
+  const double least = least_work(p, tf32);
   if (work < least)
-    return decline("is taken for ", static_cast<int64_t>(least), " products of elements or more, got ",
-                   static_cast<int64_t>(work));
-  if (p.dtype == DType::F32 && !op.attrs.get(kAllowTF32) && has_short_sums(p.m, p.n, p.k, p.batch))
+    return decline("is taken for ", static_cast<int64_t>(least), " products of elements or more",
+                   calls.count > 1 ? " in each call, got " : ", got ", static_cast<int64_t>(work));
+  if (p.dtype == DType::F32 && !tf32 && has_short_sums(p.m, p.n, p.k, p.batch))
     return decline("is not taken for sums of so few terms");
   if (dtype_size(p.dtype) == 2 && !rows_are_wide(p) && p.batch == 1)
     return decline("is taken for rows of a multiple of 16 bytes in ", dtype_name(p.dtype));
   // 512 x 415 of 2048 terms: 8 blocks of 256 x 128, 332 us on an H100.
-  if (needs_division(p, op.attrs.get(kAllowTF32)) && !rows_are_wide(p))
+  if (needs_division(p, calls.batch, tf32) && !rows_are_wide(p))
     return decline("does not divide k where rows are no multiple of 16 bytes");
   return Status::ok();
 }
@@ -105,7 +121,7 @@ size_t cublaslt_workspace(const OpDesc& op) {
   const GemmProblem p = gemm_problem(op);
   constexpr int64_t kShortestPart = 64;
   const double parts = static_cast<double>((p.k + kShortestPart - 1) / kShortestPart);
-  const double sums = parts * static_cast<double>(p.batch) * static_cast<double>(p.m) *
+  const double sums = parts * static_cast<double>(LibraryCalls(p).batch) * static_cast<double>(p.m) *
                       static_cast<double>(p.n) * sizeof(float);
   return aligned(static_cast<size_t>(std::min(sums, static_cast<double>(kLargestWorkspace))));
 }

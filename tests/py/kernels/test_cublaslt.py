@@ -44,7 +44,7 @@ def test_what_it_declines(
     assert not select("", inputs, outputs, attrs, counts).endswith(f"_{name}_cublaslt")
 
 
-def test_a_product_without_elements_or_with_two_levels_of_batches_is_our_own() -> None:
+def test_a_product_without_elements_or_with_two_small_levels_is_our_own() -> None:
     for a, out in ((("f32", (0, 4)), ("f32", (0, 8))), (("f32", (3, 0)), ("f32", (3, 8)))):
         b = ("f32", (a[1][1], 8))
         assert not _C.select_kernel("gemm", [a, b], [out], {}, TARGET)[0].endswith("cublaslt")
@@ -55,6 +55,82 @@ def test_a_product_without_elements_or_with_two_levels_of_batches_is_our_own() -
     assert _C.select_kernel("gemm", [batch, batch], [batch], {}, TARGET)[0] == "gemm_f32_cublaslt"
     assert _C.select_kernel("gemm", [batch, batch], [batch], TF32, TARGET)[0] == "gemm_tf32_cublaslt"
     assert _C.select_kernel("gemm", [heads, dense], [dense], TF32, TARGET)[0] == "gemm_tf32_tc"
+
+
+def heads(images: int, count: int, rows: int, size: int, element: str = "bf16") -> Any:
+    """Queries, or keys, of a joint projection [images, rows, 3, heads, size]."""
+    return (element, (images, count, rows, size), (3 * rows * count * size, size, 3 * count * size, 1))
+
+
+@pytest.mark.parametrize(
+    ("images", "count", "rows", "size", "taken"),
+    [
+        (64, 4, 196, 48, True),
+        (4, 64, 196, 48, True),
+        (64, 4, 256, 64, False),  # rows of 16 bytes: our own tiles copy them at once
+        (64, 17, 196, 48, False),  # too many calls
+        (64, 16, 196, 48, True),  # as many calls as there may be
+        (64, 4, 98, 24, False),  # enough work in all, too little in each call
+    ],
+)
+def test_two_levels_of_a_batch_are_calls_where_rows_are_odd(
+    images: int, count: int, rows: int, size: int, taken: bool
+) -> None:
+    q, out = heads(images, count, rows, size), ("bf16", (images, count, rows, rows))
+    found, workspace = _C.select_kernel("gemm", [q, q], [out], {"trans_b": True}, TARGET)
+    assert found == ("gemm_bf16_cublaslt" if taken else "gemm_bf16_tc")
+    if taken:
+        larger, parts = max(images, count), -(-size // 64)
+        assert workspace == min(parts * larger * rows * rows * 4, 32 << 20)
+    assert heads(64, 4, 196, 48)[2] == (112896, 48, 576, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "element", "sizes", "reason"),
+    [
+        ("bf16", "bf16", (64, 4, 256, 64), "is taken for two levels of a batch where rows are no multiple"),
+        ("f16", "f16", (64, 4, 98, 24), "33554432 products of elements or more in each call, got 14751744"),
+        ("f16", "f16", (64, 4, 196, 48), ""),
+        ("f32", "f32", (64, 4, 196, 64), "is taken for two levels of a batch where rows are no multiple"),
+        (
+            "f32",
+            "f32",
+            (64, 4, 197, 48),
+            "134217728 products of elements or more in each call, got 119221248",
+        ),
+        ("f32", "f32", (64, 4, 197, 64), ""),
+        ("tf32", "f32", (64, 4, 197, 64), "is not taken for two levels of a batch in tf32"),
+        ("f64", "f64", (64, 4, 197, 64), "is not taken for two levels of a batch in f64"),
+    ],
+)
+def test_which_two_levels_it_takes_unless_it_is_named(
+    name: str, element: str, sizes: tuple[int, int, int, int], reason: str
+) -> None:
+    images, count, rows, _ = sizes
+    q, out = heads(*sizes, element), (element, (images, count, rows, rows))
+    attrs = {"trans_b": True, "allow_tf32": name == "tf32"}
+    kernel = f"gemm_{name}_cublaslt"
+    found = _C.kernel_preference("gemm", [q, q], [out], attrs, kernel)
+    assert reason in found if reason else not found
+    assert (_C.select_kernel("gemm", [q, q], [out], attrs, TARGET)[0] == kernel) == (not reason)
+    assert _C.select_kernel("gemm", [q, q], [out], attrs, TARGET, kernel)[0] == kernel
+
+
+def test_a_smaller_level_above_16_is_declined() -> None:
+    for images, count in ((64, 17), (17, 64)):
+        q, out = heads(images, count, 196, 48), ("bf16", (images, count, 196, 196))
+        with pytest.raises(SelectionError, match=f"at most 16 members, got {images} x {count}"):
+            _C.select_kernel("gemm", [q, q], [out], {"trans_b": True}, TARGET, "gemm_bf16_cublaslt")
+
+
+def test_a_call_that_had_to_divide_odd_rows_is_our_own() -> None:
+    """The results of all 8 calls would fill a chip, those of one do not."""
+    m, n, k = 61, 61, 4001
+    a = ("f32", (16, 8, m, k), (8 * m * k + k, m * k, k, 1))
+    b, out = ("f32", (16, 8, k, n)), ("f32", (16, 8, m, n))
+    reason = "does not divide k where rows are no multiple of 16 bytes"
+    assert _C.kernel_preference("gemm", [a, b], [out], {}, "gemm_f32_cublaslt") == reason
+    assert _C.select_kernel("gemm", [a, b], [out], {}, TARGET)[0] != "gemm_f32_cublaslt"
 
 
 def test_only_its_own_target_has_it() -> None:
@@ -142,6 +218,36 @@ def test_a_missing_number_is_no_zero_behind_relu(element: str) -> None:
         torch.testing.assert_close(
             out.double(), torch.relu(z), rtol=2e-2, atol=2e-2, equal_nan=True, check_dtype=False
         )
+
+
+@pytest.mark.gpu
+@pytest.mark.cublaslt
+@pytest.mark.parametrize("element", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("levels", [(3, 5), (5, 3)])
+@pytest.mark.parametrize("trans", [(False, False), (False, True), (True, False), (True, True)])
+def test_two_levels_of_a_batch(element: str, levels: tuple[int, int], trans: tuple[bool, bool]) -> None:
+    """Views of joint projections, whose rows start anywhere, into a block whose other elements stay."""
+    dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[element]
+    draw = torch.Generator("cuda").manual_seed(1)
+    outer, inner = levels
+    m, n, k = 49, 37, 24
+
+    def operand(rows: int, columns: int) -> torch.Tensor:
+        joint = torch.randn(outer, rows, 3, inner, columns + 1, generator=draw, device="cuda").to(dtype)
+        return joint[:, :, 1, :, :columns].transpose(1, 2)
+
+    a, b = operand(*((k, m) if trans[0] else (m, k))), operand(*((n, k) if trans[1] else (k, n)))
+    block = torch.full((outer, m, inner, n + 3), 7.0, device="cuda", dtype=dtype)
+    out = block[..., :n].transpose(1, 2)
+    attrs = {"trans_a": trans[0], "trans_b": trans[1], "allow_tf32": False}
+    op_call(OpKind.Gemm, {"a": a, "b": b}, {"out": out}, attrs, f"gemm_{element}_cublaslt")
+    wide_a, wide_b = (
+        each.double().transpose(-1, -2) if turned else each.double()
+        for each, turned in zip((a, b), trans, strict=True)
+    )
+    near = 1e-5 if element == "f32" else 2e-2
+    torch.testing.assert_close(out.double(), wide_a @ wide_b, rtol=near, atol=near)
+    assert bool((block[..., n:] == 7.0).all())
 
 
 @pytest.mark.gpu

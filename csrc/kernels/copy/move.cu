@@ -14,8 +14,8 @@ namespace {
 using namespace cuda;
 
 constexpr int kThreads = 256;
-constexpr int kTile = 32;                    // of a transposed plane, in elements
-constexpr int kTileRows = kThreads / kTile;  // that a block moves at once
+constexpr int kTile = 32,
+              kWideTile = 64;  // of a transposed plane, in elements; of small ones, if it has room
 
 template <class T, class Integer>
 __global__ void move_kernel(T* y, const T* x, int64_t n, const __grid_constant__ StridedShape<2> shape,
@@ -72,32 +72,45 @@ struct Planes {
   int64_t tiles_down, tiles_across, tiles;
 };
 
-// Through shared memory, so that both sides are read and written along their own rows. The padding keeps a
-// column of the tile in different banks.
-template <class T>
-__global__ void transpose_kernel(T* y, const T* x, const __grid_constant__ Planes p,
-                                 const int64_t* predicate) {
+// Through shared memory, so that both sides are read and written along their own rows. The padding of a word
+// keeps a column of the tile in different banks. Integer counts the tiles: of few elements a thread spends
+// most of its time on where a tile lies.
+template <class T, int TILE, class Integer>
+__global__ void __launch_bounds__(kThreads)
+    transpose_kernel(T* y, const T* x, const __grid_constant__ Planes p, const int64_t* predicate) {
   dependency_wait();
   if (skipped(predicate)) return;
-  __shared__ T tile[kTile][kTile + 1];
-  const int along = threadIdx.x % kTile, first = threadIdx.x / kTile;
-  for (int64_t t = blockIdx.x; t < p.tiles; t += gridDim.x) {
-    const int64_t plane = t / (p.tiles_down * p.tiles_across), in_plane = t % (p.tiles_down * p.tiles_across);
-    const int64_t row = in_plane / p.tiles_across * kTile, column = in_plane % p.tiles_across * kTile;
+  constexpr int kRows = kThreads / TILE;  // that a block moves at once
+  constexpr int kPadding = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
+  __shared__ T tile[TILE][TILE + kPadding];
+  const int along = threadIdx.x % TILE, first = threadIdx.x / TILE;
+  const auto tiles = static_cast<Integer>(p.tiles), across = static_cast<Integer>(p.tiles_across);
+  const Integer of_plane = static_cast<Integer>(p.tiles_down) * across;
+  for (Integer t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const Integer plane = t / of_plane, in_plane = t % of_plane;
+    const int64_t row = static_cast<int64_t>(in_plane / across) * TILE;
+    const int64_t column = static_cast<int64_t>(in_plane % across) * TILE;
     int64_t base[2];
-    offsets(p.stack, static_cast<uint64_t>(plane), base);
-    for (int j = first; j < kTile; j += kTileRows)
-      if (column + j < p.columns && row + along < p.rows)
-        tile[j][along] = x[base[1] + (column + j) * p.x_column + (row + along) * p.x_row];
+    offsets(p.stack, plane, base);
+    const T* from = x + base[1] + column * p.x_column + (row + along) * p.x_row;
+    T* to = y + base[0] + row * p.y_row + (column + along) * p.y_column;
+    const bool has_row = row + along < p.rows, has_column = column + along < p.columns;
+#pragma unroll
+    for (int k = 0; k < TILE / kRows; ++k) {
+      const int j = first + k * kRows;
+      if (has_row && column + j < p.columns) tile[j][along] = from[j * p.x_column];
+    }
     __syncthreads();
-    for (int i = first; i < kTile; i += kTileRows)
-      if (row + i < p.rows && column + along < p.columns)
-        y[base[0] + (row + i) * p.y_row + (column + along) * p.y_column] = tile[along][i];
+#pragma unroll
+    for (int k = 0; k < TILE / kRows; ++k) {
+      const int i = first + k * kRows;
+      if (has_column && row + i < p.rows) to[i * p.y_row] = tile[along][i];
+    }
     __syncthreads();  // the tile has been read
   }
 }
 
-Planes planes_of(const Move& m) {
+Planes planes_of(const Move& m, int tile) {
   const int row = m.shape.rank - 2, column = m.shape.rank - 1;
   Planes p{};
   p.rows = m.shape.shape[row];
@@ -107,8 +120,8 @@ Planes planes_of(const Move& m) {
   p.y_column = m.y_stride(column);
   p.x_column = m.x_stride(column);
   for (int d = 0; d < row; ++d) p.stack.append(m.shape.shape[d], {m.y_stride(d), m.x_stride(d)});
-  p.tiles_down = ceil_div<int64_t>(p.rows, kTile);
-  p.tiles_across = ceil_div<int64_t>(p.columns, kTile);
+  p.tiles_down = ceil_div<int64_t>(p.rows, tile);
+  p.tiles_across = ceil_div<int64_t>(p.columns, tile);
   p.tiles = m.count / (p.rows * p.columns) * p.tiles_down * p.tiles_across;
   return p;
 }
@@ -140,6 +153,16 @@ Status move_groups(const Move& m, const LaunchContext& ctx) {
                 static_cast<const T*>(m.x), n, groups, m.x_stride(last), ctx.predicate);
 }
 
+template <class T, int TILE>
+Status transpose(const Move& m, const LaunchContext& ctx) {
+  const Planes p = planes_of(m, TILE);
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(p.tiles, INT32_MAX));
+  auto* kernel =
+      counts_in_32_bits(p.tiles) ? transpose_kernel<T, TILE, uint32_t> : transpose_kernel<T, TILE, uint64_t>;
+  return launch(ctx, blocks, kThreads, 0, kernel, static_cast<T*>(m.y), static_cast<const T*>(m.x), p,
+                ctx.predicate);
+}
+
 // Elements of T; what the shape counts and strides are in elements of T too.
 template <class T>
 Status move_as(const Move& m, const LaunchContext& ctx) {
@@ -151,9 +174,10 @@ Status move_as(const Move& m, const LaunchContext& ctx) {
     return launch(ctx, static_cast<unsigned>(ceil_div<int64_t>(m.count, kThreads * kAhead)), kThreads, 0,
                   move_all_kernel<T>, y, x, m.count, ctx.predicate);
   if (m.transposed() && is_wide(m)) {
-    const Planes p = planes_of(m);
-    const auto blocks = static_cast<unsigned>(std::min<int64_t>(p.tiles, INT32_MAX));
-    return launch(ctx, blocks, kThreads, 0, transpose_kernel<T>, y, x, p, ctx.predicate);
+    const int rank = m.shape.rank;
+    if (sizeof(T) <= 2 && std::min(m.shape.shape[rank - 2], m.shape.shape[rank - 1]) >= kWideTile)
+      return transpose<T, kWideTile>(m, ctx);
+    return transpose<T, kTile>(m, ctx);
   }
   if (m.transposed())
     if (const Boxes b = boxes_of(m); std::max(b.count, b.reach) <= INT32_MAX)

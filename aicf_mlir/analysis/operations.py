@@ -218,5 +218,6 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(CONVOLUTIONS, _convolution),
     "attention": _attention,
     "attention_grad": _attention_grad,
+    "attention_mask_grad": _attention,
 }
 """The rules by kernel op. The ops left out, cross entropy and the counters of steps, have no formula in Python."""

@@ -30,8 +30,7 @@ def attention(call: Call) -> SSAValue:
 
 
 def serves(call: Call) -> bool:
-    """True if nn.attention is used: the mask needs no gradient, which would need all scores, and kernels support the
-    size.
+    """True if nn.attention is used: kernels support the size, and heads are shared as they share them.
 
     The device does not matter here: a CPU's preferred form is chosen after the trace (`passes/keep_scores.py`).
     """
@@ -39,7 +38,6 @@ def serves(call: Call) -> bool:
     grouped = query[:-3] == key[:-3] and key[:-2] == value[:-2]
     return (
         call["dropout_p"] <= nn.AttentionDropoutOp.MOST
-        and not call.needs_gradient("attn_mask")
         and query[-1] > 0
         and max(query[-1], value[-1]) <= LARGEST
         and (grouped or not call["enable_gqa"])

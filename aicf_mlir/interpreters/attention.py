@@ -120,16 +120,29 @@ def attention(scores: Scores, value: Array) -> list[Array]:
     return [np.matmul(scores.factor(weights), scores.spread(value)), largest[..., 0], total[..., 0]]
 
 
-def attention_grad(scores: Scores, value: Array, dout: Array) -> list[Array]:
-    """The gradient of query, key and value, by the chain rule: values, softmax, scores."""
+def slopes(scores: Scores, value: Array, dout: Array) -> Array:
+    """The gradient of the scores [B, H, Tq, Tk], by the chain rule: values, softmax."""
     weights = scores.weights()
     dweights = scores.dropped(scores.inner(np.matmul(dout, np.swapaxes(scores.spread(value), -1, -2))))
     total = (weights * dweights).sum(axis=-1, keepdims=True)
     out = np.matmul(scores.dropped(weights), scores.spread(value))
     if (rounded := scores.factor(out)) is not out:  # kernels have the product of dout with the rounded result
         total = total + (dout * (rounded - out)).sum(axis=-1, keepdims=True)
-    dscores = scores.factor(weights * (dweights - total))
+    return weights * (dweights - total)
+
+
+def attention_grad(scores: Scores, value: Array, dout: Array) -> list[Array]:
+    """The gradient of query, key and value."""
+    dscores = scores.factor(slopes(scores, value, dout))
     dquery = scores.scale * np.matmul(dscores, scores.spread(scores.key))
     dkey = scores.scale * np.matmul(np.swapaxes(dscores, -1, -2), scores.query)
-    dvalue = np.matmul(np.swapaxes(scores.factor(scores.dropped(weights)), -1, -2), dout)
+    dvalue = np.matmul(np.swapaxes(scores.factor(scores.dropped(scores.weights())), -1, -2), dout)
     return [dquery, scores.gathered(dkey), scores.gathered(dvalue)]
+
+
+def attention_mask_grad(scores: Scores, value: Array, dout: Array) -> list[Array]:
+    """The gradient of a mask that is added: that of the scores, summed over images and heads where the mask has one."""
+    assert scores.mask is not None, "the op has a mask"
+    dscores = slopes(scores, value, dout)
+    repeated = tuple(d for d in (0, 1) if scores.mask.shape[d] == 1)
+    return [dscores.sum(axis=repeated, keepdims=True)]

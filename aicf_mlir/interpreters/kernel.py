@@ -109,9 +109,9 @@ def _cross_entropy_grad(call: Call) -> list[Array]:
     return [losses.cross_entropy_grad(*operands, *_cross_entropy_options(call))]
 
 
-def _scores(call: Call, result: str) -> attention.Scores:
+def _scores(call: Call) -> attention.Scores:
     mask = call["mask"] if call.has("mask") else None
-    narrow = NUMPY_TYPES[call.outputs[result][0][0]]
+    narrow = NUMPY_TYPES[call.elements["query"][0]]
     element = compute_type(narrow)
     query, key = call["query"], call["key"]
     kept = None
@@ -123,11 +123,15 @@ def _scores(call: Call, result: str) -> attention.Scores:
 
 
 def _attention(call: Call) -> list[Array]:
-    return attention.attention(_scores(call, "out"), call["value"])
+    return attention.attention(_scores(call), call["value"])
 
 
 def _attention_grad(call: Call) -> list[Array]:
-    return attention.attention_grad(_scores(call, "dquery"), call["value"], call["dout"])
+    return attention.attention_grad(_scores(call), call["value"], call["dout"])
+
+
+def _attention_mask_grad(call: Call) -> list[Array]:
+    return attention.attention_mask_grad(_scores(call), call["value"], call["dout"])
 
 
 def _check_index(call: Call) -> list[Array]:
@@ -292,6 +296,7 @@ MEANINGS: dict[str, Meaning] = {
     **convolutions.MEANINGS,
     "attention": _attention,
     "attention_grad": _attention_grad,
+    "attention_mask_grad": _attention_mask_grad,
     "check_index": _check_index,
     "check_finite": _check_finite,
     "check_ranks": _check_ranks,

@@ -82,13 +82,15 @@ def of_launch(schema: Schema) -> WithArithmetic:
     """The meaning of the kernel op that the nn op is."""
 
     def meaning(op: Operation, operands: Operands, arithmetic: Arithmetic) -> tuple[Array, ...]:
-        sizes = [len(values) for values in operands_of(op, schema).values()]
+        given = operands_of(op, schema)
+        sizes = [len(values) for values in given.values()]
+        elements = {name: [element_name(element_type(x)) for x in values] for name, values in given.items()}
         types = [(element_name(element_type(result)), shape_of(result)) for result in op.results]
         inputs, outputs = (
             segments(schema.inputs, sizes, operands),
             segments(schema.outputs, None, types),
         )
-        call = Call(inputs, attributes_of(op, schema), outputs, arithmetic=arithmetic)
+        call = Call(inputs, attributes_of(op, schema), outputs, arithmetic=arithmetic, elements=elements)
         return tuple(kernel.MEANINGS[schema.name](call))
 
     return WithArithmetic(meaning)

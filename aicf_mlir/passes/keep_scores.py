@@ -17,7 +17,8 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.nn.attention import AttentionBase, AttentionGradBase
+from aicf_mlir.dialects.nn.attention import AttentionBase
+from aicf_mlir.dialects.nn.attention_gradients import AttentionGradBase, MaskGradBase, OfDout
 from aicf_mlir.dialects.nn.composed_attention import Composed, Operands
 from aicf_mlir.ir.body import BITS
 from aicf_mlir.ir.chips import chip_of
@@ -57,9 +58,7 @@ class KeepScoresPass(TargetPass):
             if not self.is_cpu and not gradients and skips_half(inner, self.target):
                 continue
             if all(is_gradient(each, inner) for each in gradients):
-                compose(
-                    inner, [each for each in dict.fromkeys(gradients) if isinstance(each, AttentionGradBase)]
-                )
+                compose(inner, [each for each in dict.fromkeys(gradients) if isinstance(each, OfDout)])
 
 
 def keeps_scores(op: AttentionBase, target: str) -> bool:
@@ -92,13 +91,13 @@ def skips_half(op: AttentionBase, target: str) -> bool:
 def is_gradient(op: Operation, attention: AttentionBase) -> bool:
     """True if it is the gradient of `attention`: then no other op needs the kept values of the rows."""
     return (
-        isinstance(op, AttentionGradBase)
+        isinstance(op, AttentionGradBase | MaskGradBase)
         and (op.out, op.largest, op.total) == tuple(attention.results)
         and op.attended == attention.attended
     )
 
 
-def compose(attention: AttentionBase, gradients: list[AttentionGradBase]) -> None:
+def compose(attention: AttentionBase, gradients: list[OfDout]) -> None:
     """Write all of them by products and a softmax."""
     builder = Builder(InsertPoint.before(attention))
     composed = Composed(builder, attention.attended)
@@ -107,7 +106,7 @@ def compose(attention: AttentionBase, gradients: list[AttentionGradBase]) -> Non
     for gradient in gradients:
         builder.insertion_point = InsertPoint.before(gradient)
         with located(builder, gradient):
-            values = composed.gradients(gradient.dout)
+            values = gradient.by(composed)
         Rewriter.replace_op(gradient, [], values)
     Rewriter.replace_op(attention, [], [out, None, None])
 

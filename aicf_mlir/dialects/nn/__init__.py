@@ -13,6 +13,7 @@ from xdsl.ir import Dialect, Operation
 
 from aicf_mlir.dialects.nn import pointwise
 from aicf_mlir.dialects.nn.attention import *
+from aicf_mlir.dialects.nn.attention_gradients import *
 from aicf_mlir.dialects.nn.broadcasting import *
 from aicf_mlir.dialects.nn.canonicalization import patterns_of
 from aicf_mlir.dialects.nn.checks import *

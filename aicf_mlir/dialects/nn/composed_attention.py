@@ -20,7 +20,7 @@ from aicf_mlir.dialects.nn.rearranging import BandOp
 from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp, as_element, wide_element
 from aicf_mlir.dialects.nn.softmax import SafeSoftmaxOp, SoftmaxGradOp, SoftmaxOp
 from aicf_mlir.ir.expect import is_float
-from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,11 @@ class Composed:
         element = element_type(self.of.query)
         return [as_element(self.builder, each, element) for each in (dquery, dkey, dvalue)]
 
-    def mask_gradient(self, dout: SSAValue) -> SSAValue:
-        """The gradient of the scores, summed to the shape of the mask."""
-        assert self.of.mask is not None, "asked for where there is one"
+    def mask_gradient(self, dout: SSAValue, type_: AnyTensor) -> SSAValue:
+        """The gradient of the scores, summed to a type."""
         dscores = self.dscores(self.rows(self.widened(dout)))
-        summed = sum_to_shape(self.builder, dscores, shape_of(self.of.mask))
-        return as_element(self.builder, summed, element_type(self.of.mask))
+        summed = sum_to_shape(self.builder, dscores, type_.get_shape())
+        return as_element(self.builder, summed, type_.element_type)
 
     def dscores(self, dout: SSAValue) -> SSAValue:
         """The gradient of the scores, from the widened rows of the cotangent, through the softmax."""

@@ -46,15 +46,16 @@ __device__ __forceinline__ void differentiate(const Scoring<T>& scoring, const D
                                               int64_t row, int64_t column, RowAt row_at) {
   using C = Compute<T>;
   const AttentionProblem& p = scoring.p;
+  const Bounds<KEYS_FIRST> bounds(p, row, column);
+  scoring.score(weights, bounds);
   const unsigned bits = p.random != nullptr ? kept_bits<KEYS_FIRST, TILES>(draws, row, column) : 0xffffffffu;
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int64_t r = row + row_of(e), c = column + tile * 8 + column_of(e);
-      const int64_t i = KEYS_FIRST ? c : r, j = KEYS_FIRST ? r : c;
       const QueryRow<C> of = row_at(e, tile);
-      const C weight = scoring.weight(weights[tile][e], of.largest, of.inverse, i, j);
+      const bool hidden = bounds.hides(row_of(e), tile * 8 + column_of(e));
+      const C weight = hidden ? C(0) : exp_for<T>(weights[tile][e] - of.largest) * of.inverse;
       const C left = keeps(bits, tile, e) ? static_cast<C>(p.kept) : C(0);
       weights[tile][e] = weight * left;
       slopes[tile][e] = weight * (slopes[tile][e] * left - of.delta);  // where it is hidden too: 0 times NaN

@@ -25,8 +25,9 @@ template <class S>
 constexpr size_t kForwardShared = (S::Own::kElements + 2 * S::Walked::kElements) * sizeof(typename S::T);
 
 // Of the two rows of a lane.
-template <class C>
+template <class T>
 struct RunningRows {
+  using C = Compute<T>;
   C largest[2] = {minus_infinity<C>(), minus_infinity<C>()};
   C total[2] = {0, 0};  // of this lane's columns alone
 
@@ -41,14 +42,14 @@ struct RunningRows {
         most = Max{}(most, Max{}(scores[tile][2 * half], scores[tile][2 * half + 1]));
       most = Max{}(largest[half], reduce_row<Max>(most));
       const C base = most == minus_infinity<C>() ? C(0) : most;
-      const C factor = scalar::exp(largest[half] - base);
+      const C factor = exp_for<T>(largest[half] - base);
       largest[half] = most;
       total[half] *= factor;
 #pragma unroll
       for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          scores[tile][e] = scalar::exp(scores[tile][e] - base);
+          scores[tile][e] = exp_for<T>(scores[tile][e] - base);
           total[half] += scores[tile][e];
         }
 #pragma unroll
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(S::kThreads)
 
   S::template load<typename S::Own>(query, p.query, b, h, place.row, p.queries, p.size, wide);
   C sums[S::kColumnTiles][4] = {};
-  RunningRows<C> rows;
+  RunningRows<T> rows;
   for (int64_t from = 0; from < end; from += S::kStep) {
     __syncthreads();  // the last step's tiles are done with
     S::template load<typename S::Walked>(key, p.key, b, group, from, p.keys, p.size, wide);
@@ -92,13 +93,13 @@ __global__ void __launch_bounds__(S::kThreads)
     __syncthreads();  // queries and keys are there for all
     C scores[S::kTiles][4];
     multiply_rows<S::kPadded, S::kPitch>(scores, query + warp_row * S::kPitch, key);
+    const Bounds<false> bounds(p, place.row + warp_row, from);
+    scoring.score(scores, bounds);
 #pragma unroll
     for (int tile = 0; tile < S::kTiles; ++tile)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int64_t i = place.row + warp_row + row_of(e), j = from + tile * 8 + column_of(e);
-        scores[tile][e] = scoring.hidden(i, j) ? minus_infinity<C>() : scoring(scores[tile][e], i, j);
-      }
+      for (int e = 0; e < 4; ++e)
+        if (bounds.hides(row_of(e), tile * 8 + column_of(e))) scores[tile][e] = minus_infinity<C>();
     rows.add(scores, sums);
     if (p.random != nullptr) drop(scores, kept_bits<false, S::kTiles>(draws, place.row + warp_row, from));
     wait_copies<0>();

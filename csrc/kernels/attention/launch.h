@@ -20,8 +20,21 @@ Status attention_cuda(const AttentionProblem& p, const LaunchContext& ctx);
 Status attention_grad_cuda(const AttentionProblem& p, const LaunchContext& ctx);
 size_t attention_grad_cuda_workspace(const OpDesc& op);
 
-// The same on Hopper's tensor cores, f16 and bf16, without a mask, with a positive scale, for queries and
-// values of at most this size.
+// The gradient of a mask that is added: the scores once more, and no memory but for `MaskParts`.
+Status attention_mask_grad_cpu(const AttentionProblem& p, const LaunchContext& ctx);
+Status attention_mask_grad_cuda(const AttentionProblem& p, const LaunchContext& ctx);
+size_t attention_mask_grad_cpu_workspace(const OpDesc& op);
+size_t attention_mask_grad_cuda_workspace(const OpDesc& op);
+
+// How the images and heads that share a matrix of a mask are divided on a GPU, so that there are blocks of
+// threads enough. A rule of the sizes: results depend on no chip.
+struct MaskParts {
+  int64_t count, shared;  // parts; images and heads of each, the last one may have fewer
+  explicit MaskParts(const AttentionProblem& p);
+};
+
+// Attention and its gradient on Hopper's tensor cores, f16 and bf16, without a mask, with a positive scale,
+// for queries and values of at most this size.
 constexpr int64_t kLargestHopperHead = 128;
 Status attention_hopper(const AttentionProblem& p, const LaunchContext& ctx);
 Status attention_grad_hopper(const AttentionProblem& p, const LaunchContext& ctx);

@@ -59,6 +59,14 @@ AttentionProblem attention_problem(const OpDesc& op) {
     p.saved = heads_of<const void*>(op.in("out"));
     p.largest = op.in("largest").data;
     p.total = op.in("total").data;
+    if (op.schema->outputs[0].name == std::string_view("dmask")) {
+      const TensorDesc& dmask = op.out("dmask");
+      p.dmask = dmask.data;
+      p.dmask_wide = dmask.dtype != query.dtype;
+      p.dmask_images = dmask.shape[0];
+      p.dmask_heads = dmask.shape[1];
+      return p;
+    }
     p.dquery = heads_of<void*>(op.out("dquery"));
     p.dkey = heads_of<void*>(op.out("dkey"));
     p.dvalue = heads_of<void*>(op.out("dvalue"));

@@ -45,6 +45,7 @@ enum class MaskKind : uint8_t { None, Seen, Added, AddedWide };
 //   slope[i, j] = sum over d of dout[i, d] value[j, d], with dropout 0 or `kept` times it
 //   dquery[i] = scale * sum over j of dscore[i, j] key[j]
 //   dkey[j] = scale * sum over i of dscore[i, j] query[i]
+//   dmask[i, j] = sum of dscore[i, j] over the images and heads that share one matrix of the mask
 // Scores, weights and sums are computed in f32 (f64 for f64). heads is a multiple of key_heads: head h reads
 // keys and values of head h / group().
 struct AttentionProblem {
@@ -64,12 +65,32 @@ struct AttentionProblem {
   void *largest, *total;  // [batch, heads, queries] in the type that is computed in; operands of the gradient
   Heads<const void*> dout, saved;  // of the gradient: that of out, and out
   Heads<void*> dquery, dkey, dvalue;
+  void* dmask;      // of attention_mask_grad: [images, heads, queries, keys], each of the first two all or 1
+  bool dmask_wide;  // in the type that is computed in, else in the one of the queries
+  int64_t dmask_images, dmask_heads;
   // For each head of keys [batch, key_heads], whether attention_grad_hopper_chosen computes its gradients.
   const int32_t* chosen;
 
   AICF_HD bool chooses(int64_t b, int64_t key_head) const { return chosen[b * key_heads + key_head] != 0; }
   AICF_HD int64_t group() const { return heads / key_heads; }
   AICF_HD int64_t rows() const { return batch * heads * queries; }
+};
+
+// The images and heads that share one matrix of a mask.
+struct MaskMatrix {
+  int64_t count;
+  AICF_HD MaskMatrix(const AttentionProblem& p, int64_t matrix)
+      : count((p.dmask_images == 1 ? p.batch : 1) * (p.dmask_heads == 1 ? p.heads : 1)),
+        first_image(p.dmask_images == 1 ? 0 : matrix / p.dmask_heads),
+        first_head(p.dmask_heads == 1 ? 0 : matrix % p.dmask_heads),
+        heads(p.dmask_heads == 1 ? p.heads : 1) {}
+
+  // Of the n-th of them.
+  AICF_HD int64_t image(int64_t n) const { return first_image + n / heads; }
+  AICF_HD int64_t head(int64_t n) const { return first_head + n % heads; }
+
+ private:
+  int64_t first_image, first_head, heads;
 };
 
 // The number that is kept of a row from its largest score and the sum of exp(score - largest).

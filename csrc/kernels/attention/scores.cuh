@@ -1,7 +1,7 @@
 // Scores of one head: products scaled, masked, and as weights.
 #pragma once
 #include "kernels/attention/problem.h"
-#include "kernels/common/numeric.cuh"
+#include "kernels/attention/products.cuh"
 
 namespace aicf::cuda {
 
@@ -10,6 +10,34 @@ __device__ __forceinline__ C minus_infinity() {
   return static_cast<C>(-__int_as_float(0x7f800000));
 }
 
+// Which elements of a warp's tiles are no scores: outside of them, or behind the query where it sees only
+// what is before it. Rows of a tile are queries, or keys with KEYS_FIRST, from `row` on, columns the others.
+template <bool KEYS_FIRST>
+struct Bounds {
+  int64_t query, key;        // of the first element
+  int queries, keys, ahead;  // from there on; how far behind its query a key may be
+
+  __device__ __forceinline__ Bounds(const AttentionProblem& p, int64_t row, int64_t column)
+      : query(KEYS_FIRST ? column : row),
+        key(KEYS_FIRST ? row : column),
+        queries(near(p.queries - query)),
+        keys(near(p.keys - key)),
+        ahead(p.causal ? near(query - key) : kFar) {}
+
+  static __device__ __forceinline__ int query_of(int row, int column) { return KEYS_FIRST ? column : row; }
+  static __device__ __forceinline__ int key_of(int row, int column) { return KEYS_FIRST ? row : column; }
+  __device__ __forceinline__ bool hides(int row, int column) const {
+    const int i = query_of(row, column), j = key_of(row, column);
+    return i >= queries || j >= keys || j > i + ahead;
+  }
+
+ private:
+  static constexpr int kFar = 1 << 20;  // more rows and columns than a tile has
+  static __device__ __forceinline__ int near(int64_t count) {
+    return count > kFar ? kFar : count < -kFar ? -kFar : static_cast<int>(count);
+  }
+};
+
 template <class T>
 struct Scoring {
   using C = Compute<T>;
@@ -17,35 +45,55 @@ struct Scoring {
   __device__ __forceinline__ Scoring(const AttentionProblem& problem, int64_t b, int64_t h)
       : p(problem), scale(static_cast<C>(problem.scale)), first(b * p.mask.batch + h * p.mask.head) {}
 
-  // Outside of the scores, or behind the query where it sees only what is before it: as if not there.
-  __device__ __forceinline__ bool hidden(int64_t query, int64_t key) const {
-    return query >= p.queries || key >= p.keys || (p.causal && key > query);
-  }
-
-  // Of a pair that is not hidden, from the product of query and key.
-  __device__ __forceinline__ C operator()(C product, int64_t query, int64_t key) const {
-    const C score = product * scale;
-    const int64_t at = first + query * p.mask.row + key * p.mask.column;
+  // Products of queries and keys become scores. What the mask adds is read for all of them at once: a read
+  // next to each product would wait for memory that many times.
+  template <bool KEYS_FIRST, int TILES>
+  __device__ __forceinline__ void score(C (&products)[TILES][4], const Bounds<KEYS_FIRST>& bounds) const {
+    C added[TILES][4];
     switch (p.mask_kind) {
       case MaskKind::Seen:
-        return score + (static_cast<const unsigned char*>(p.mask.data)[at] != 0 ? C(0) : minus_infinity<C>());
+        read<unsigned char>(added, bounds,
+                            [](unsigned char seen) { return seen != 0 ? C(0) : minus_infinity<C>(); });
+        break;
       case MaskKind::Added:
-        return score + widen(static_cast<const T*>(p.mask.data)[at]);
+        read<T>(added, bounds, [](T summand) { return widen(summand); });
+        break;
       case MaskKind::AddedWide:
-        return score + static_cast<const C*>(p.mask.data)[at];
+        read<C>(added, bounds, [](C summand) { return summand; });
+        break;
       default:
-        return score;
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) products[tile][e] *= scale;
+        return;
     }
-  }
-
-  // From the largest score of the row and the inverse of its total.
-  __device__ __forceinline__ C weight(C product, C largest, C inverse, int64_t query, int64_t key) const {
-    if (hidden(query, key)) return C(0);
-    return scalar::exp((*this)(product, query, key) - largest) * inverse;
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) products[tile][e] = products[tile][e] * scale + added[tile][e];
   }
 
   const AttentionProblem& p;
   C scale;
+
+ private:
+  template <class M, bool KEYS_FIRST, int TILES, class F>
+  __device__ __forceinline__ void read(C (&added)[TILES][4], const Bounds<KEYS_FIRST>& bounds,
+                                       F summand) const {
+    const M* mask =
+        static_cast<const M*>(p.mask.data) + (first + bounds.query * p.mask.row + bounds.key * p.mask.column);
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int row = row_of(e), column = tile * 8 + column_of(e);
+        const int i = Bounds<KEYS_FIRST>::query_of(row, column);
+        const int j = Bounds<KEYS_FIRST>::key_of(row, column);
+        added[tile][e] = bounds.hides(row, column) ? C(0) : summand(mask[i * p.mask.row + j * p.mask.column]);
+      }
+  }
+
   int64_t first;
 };
 

@@ -34,8 +34,8 @@ struct Division {
 template <int BYTES, int PADDED>
 struct DivisionOf;
 // clang-format off
-template <> struct DivisionOf<2, 32> : Division<4, 64, 32> {};
-template <> struct DivisionOf<2, 64> : Division<4, 64, 64> {};
+template <> struct DivisionOf<2, 32> : Division<4, 32, 32> {};
+template <> struct DivisionOf<2, 64> : Division<4, 32, 64> {};
 template <> struct DivisionOf<2, 128> : Division<4, 32, 128> {};
 template <> struct DivisionOf<2, 256> : Division<2, 32, 128> {};
 template <> struct DivisionOf<4, 32> : Division<4, 32, 32> {};

@@ -78,16 +78,33 @@ Status check_attention(const OpDesc& op) {
   return expect_tensor(op, "total", op.out("total"), row_of(op));
 }
 
-Status check_attention_grad(const OpDesc& op) {
+// What both gradients are given.
+Status check_given(const OpDesc& op) {
   AICF_TRY(check_heads(op));
   AICF_TRY(check_dropout(op));
   AICF_TRY(expect_tensor(op, "dout", op.in("dout"), out_of(op)));
   AICF_TRY(expect_tensor(op, "out", op.in("out"), out_of(op)));
   AICF_TRY(expect_tensor(op, "largest", op.in("largest"), row_of(op)));
-  AICF_TRY(expect_tensor(op, "total", op.in("total"), row_of(op)));
+  return expect_tensor(op, "total", op.in("total"), row_of(op));
+}
+
+Status check_attention_grad(const OpDesc& op) {
+  AICF_TRY(check_given(op));
   AICF_TRY(expect_tensor(op, "dquery", op.out("dquery"), op.in("query")));
   AICF_TRY(expect_tensor(op, "dkey", op.out("dkey"), op.in("key")));
   return expect_tensor(op, "dvalue", op.out("dvalue"), op.in("value"));
+}
+
+// dmask [B or 1, H or 1, Tq, Tk] as the mask has images and heads, in its type or in the one of scores.
+Status check_attention_mask_grad(const OpDesc& op) {
+  AICF_TRY(check_given(op));
+  const TensorDesc &mask = op.in("mask"), &query = op.in("query"), &dmask = op.out("dmask");
+  if (mask.dtype == DType::I1) return refuse(op, "mask: expected numbers, got ", mask.str());
+  const DType wide = compute_dtype(query.dtype);
+  return expect_tensor(
+      op, "dmask", dmask,
+      expected_tensor(dmask.dtype == wide ? wide : query.dtype,
+                      {mask.shape[0], mask.shape[1], query.shape[2], op.in("key").shape[2]}));
 }
 
 Status needs_neighbours(const char* name, const TensorDesc& t) {
@@ -122,6 +139,9 @@ constexpr Prepare cpu = prepare_with<attention_problem, attention_cpu>;
 constexpr Prepare cpu_grad = prepare_with<attention_problem, attention_grad_cpu>;
 constexpr Prepare cuda = AICF_CUDA((prepare_with<attention_problem, attention_cuda>));
 constexpr Prepare cuda_grad = AICF_CUDA((prepare_with<attention_problem, attention_grad_cuda>));
+
+constexpr Prepare cpu_mask = prepare_with<attention_problem, attention_mask_grad_cpu>;
+constexpr Prepare cuda_mask = AICF_CUDA((prepare_with<attention_problem, attention_mask_grad_cuda>));
 
 constexpr Prepare hopper = AICF_CUDA((prepare_with<attention_problem, attention_hopper>));
 constexpr Prepare hopper_grad = AICF_CUDA((prepare_with<attention_problem, attention_grad_hopper>));
@@ -171,6 +191,9 @@ constexpr KernelVariant kVariants[] = {
     AICF_ATTENTION_ROWS("attention_grad", cuda_grad, attention_grad_cuda_workspace),
     cpu_row("attention_grad_cpu", "attention_grad", cpu_grad, needs_element_alignment,
             attention_grad_cpu_workspace),
+    AICF_ATTENTION_ROWS("attention_mask_grad", cuda_mask, attention_mask_grad_cuda_workspace),
+    cpu_row("attention_mask_grad_cpu", "attention_mask_grad", cpu_mask, needs_element_alignment,
+            attention_mask_grad_cpu_workspace),
 };
 
 constexpr const char* kNumerics =
@@ -182,6 +205,22 @@ constexpr const char* kNumerics =
 size_t attention_grad_cuda_workspace(const OpDesc& op) {
   const AttentionProblem p = attention_problem(op);
   return static_cast<size_t>(p.rows()) * dtype_size(compute_dtype(p.dtype));
+}
+
+MaskParts::MaskParts(const AttentionProblem& p) {
+  constexpr int64_t kTile = 64, kEnough = 1024;  // blocks of threads
+  const int64_t tiles =
+      (p.queries + kTile - 1) / kTile * ((p.keys + kTile - 1) / kTile) * p.dmask_images * p.dmask_heads;
+  const int64_t all = std::max<int64_t>(MaskMatrix(p, 0).count, 1);
+  const int64_t wanted = std::clamp<int64_t>(kEnough / std::max<int64_t>(tiles, 1), 1, all);
+  shared = (all + wanted - 1) / wanted;
+  count = (all + shared - 1) / shared;
+}
+
+size_t attention_mask_grad_cuda_workspace(const OpDesc& op) {
+  const AttentionProblem p = attention_problem(op);
+  const int64_t parts = MaskParts(p).count, all = p.dmask_images * p.dmask_heads * p.queries * p.keys;
+  return static_cast<size_t>(p.rows() + (parts > 1 ? parts * all : 0)) * dtype_size(compute_dtype(p.dtype));
 }
 
 size_t attention_grad_hopper_workspace(const OpDesc& op) {
@@ -224,6 +263,25 @@ static const Family family([](KernelRegistry& registry) {
                         {},
                         kNumerics,
                         check_attention_grad});
+  registry.add(OpSchema{64,
+                        "AttentionMaskGrad",
+                        "attention_mask_grad",
+                        "gradient of the mask of attention from dout and its results, for all queries and "
+                        "keys: summed over images and heads where the mask has one",
+                        {strided("dout"),
+                         strided("query"),
+                         strided("key"),
+                         strided("value"),
+                         strided("out"),
+                         {"largest"},
+                         {"total"},
+                         strided("mask"),
+                         maybe("random")},
+                        {{"dmask"}},
+                        attrs,
+                        {},
+                        kNumerics,
+                        check_attention_mask_grad});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 });
 

@@ -98,7 +98,7 @@ TAKEN: dict[str, tuple[Callable[..., Any], int, bool]] = {
     "causal": (causal, SIZE, True),
     "the largest size": (causal, 256, True),
     "a larger size": (causal, 257, False),
-    "a learned mask": (slopes, SIZE, False),
+    "a learned mask": (slopes, SIZE, True),
     "a learned mask, detached": (lambda q, k, v, m: sdpa(q, k, v, attn_mask=m.bias.detach()), SIZE, True),
 }
 """By name: the call, the size of a head, whether it is one op."""

@@ -172,7 +172,7 @@ def _judge(case: Case, got: Array, reference: Array, spec: Spec) -> str | None:
             )
         # 25 units in the last place of the type that is computed in, beside the error of the last rounding.
         slack = 25 * float(np.finfo(np.float64 if dtype == "f64" else np.float32).eps)
-        slack += case.inner_units * HALF_UNITS.get(dtype, 0.0)
+        slack += case.inner_units * HALF_UNITS.get(case.inner_type or dtype, 0.0)
         if case.attrs.get("allow_tf32") and len(shape) > 1:  # sums of rows, bias_grad, are of f32
             slack += 2 * TF32_UNIT
         errors, unavoidable = np.abs(values - reference), np.abs(rounded - reference)

@@ -44,14 +44,13 @@ __global__ void __launch_bounds__(kDeltaThreads)
 template <bool KEYS_FIRST, class T, int TILES, class RowAt>
 __device__ __forceinline__ void weigh(const Scoring<T>& scoring, float (&x)[TILES][4], int row, int column,
                                       bool whole, RowAt row_at) {
+  const Bounds<KEYS_FIRST> bounds(scoring.p, row, column);
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const Row of = row_at(e, tile);
-      const int r = row + row_of(e), c = column + tile * 8 + column_of(e);
-      const int i = KEYS_FIRST ? c : r, j = KEYS_FIRST ? r : c;
-      if (!whole && scoring.hidden(i, j))
+      if (!whole && bounds.hides(row_of(e), tile * 8 + column_of(e)))
         x[tile][e] = 0;
       else
         x[tile][e] = exp_fast(fmaf(x[tile][e], scoring.scale, -of.largest)) * of.inverse;

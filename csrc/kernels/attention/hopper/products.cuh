@@ -171,13 +171,6 @@ __device__ __forceinline__ void start_adding(float (&sums)[D / 8][4], const Left
 #endif
 }
 
-// exp(x) by one instruction, 2 units in the last place off, and the rounding of its operand.
-__device__ __forceinline__ float exp_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
-  return y;
-}
-
 // Two neighbours of a row of a result, which may begin at any element.
 template <class T>
 __device__ __forceinline__ void store_pair(T* to, int column, int columns, float x, float y) {

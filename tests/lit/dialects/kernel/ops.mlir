@@ -196,6 +196,11 @@
 // CHECK-NEXT: total(%total) mask(%m) {scale = 0.5}
 %dq, %dk, %dv = kernel.attention_grad dout(%attended) query(%q) key(%k) value(%k) out(%attended) largest(%largest) total(%total) mask(%m) {scale = 0.5} : (tensor<2x4x3x8xf32>, tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x8xf32>, tensor<2x4x3x8xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>, tensor<1x4x3x5xi1>) -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x8xf32>)
 
+%bias = "test.op"() : () -> tensor<1x4x3x5xf32>
+// CHECK: kernel.attention_mask_grad dout(%attended) query(%q) key(%k) value(%k) out(%attended) largest(%largest)
+// CHECK-NEXT: total(%total) mask(%bias) {scale = 0.5}
+%dbias = kernel.attention_mask_grad dout(%attended) query(%q) key(%k) value(%k) out(%attended) largest(%largest) total(%total) mask(%bias) {scale = 0.5} : (tensor<2x4x3x8xf32>, tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x8xf32>, tensor<2x4x3x8xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>, tensor<1x4x3x5xf32>) -> tensor<1x4x3x5xf32>
+
 // Generated kernels: of every element, of rows, of columns, with a body beside them; results are as many as the body gives
 // CHECK: %each = kernel.map x(%x) {body = @halves, shape = array<i64: 4, 8>} : tensor<4x8xf32>
 // GENERIC: %each = "kernel.map"(%x) <{operandSegmentSizes = array<i32: 1, 0>, resultSegmentSizes = array<i32: 1>}>

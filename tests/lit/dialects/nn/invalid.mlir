@@ -455,6 +455,12 @@
 
 // -----
 
+%q, %k, %v, %o, %l, %s, %m = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>, tensor<1x1x3x5xi1>)
+// expected-error@below {{expected a mask of floats, got tensor<1x1x3x5xi1>}}
+%dm = nn.attention_mask_grad %o, %q, %k, %v, %o, %l, %s, %m {scale = 1.0} : (tensor<2x4x3x6xf32>, tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>, tensor<1x1x3x5xi1>) -> tensor<1x1x3x5xi1>
+
+// -----
+
 %q, %k, %v, %r = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2xi64>)
 // expected-error@below {{expected p of at least 0 and at most 1 - 2^-16, got 1.0}}
 %o, %l, %s = nn.attention_dropout %q, %k, %v, %r {scale = 1.0, p = 1.0, site = 0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2xi64>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)

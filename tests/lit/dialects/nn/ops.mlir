@@ -130,6 +130,10 @@
 %masked, %mlargest, %mtotal = nn.attention %q, %k, %v, %seen {causal = true, scale = 0.25} : (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<1x1x3x5xi1>) -> (tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 // CHECK: %dq, %dk, %dv = nn.attention_grad %attended, %q, %k, %v, %attended, %most, %mass {scale = 0.25}
 %dq, %dk, %dv = nn.attention_grad %attended, %q, %k, %v, %attended, %most, %mass {scale = 0.25} : (tensor<2x4x3x6xbf16>, tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>, tensor<2x4x3xf32>) -> (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>)
+// A mask that is added has a gradient for all queries and keys, in the type of the scores where it repeats
+%bias = "test.op"() : () -> tensor<1x4x1x5xbf16>
+// CHECK: %dmask = nn.attention_mask_grad %attended, %q, %k, %v, %attended, %most, %mass, %bias {scale = 0.25}
+%dmask = nn.attention_mask_grad %attended, %q, %k, %v, %attended, %most, %mass, %bias {scale = 0.25} : (tensor<2x4x3x6xbf16>, tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>, tensor<2x4x3xf32>, tensor<1x4x1x5xbf16>) -> tensor<1x4x3x5xf32>
 
 // The same with dropout of the weights
 %drawn = "test.op"() : () -> tensor<2xi64>
@@ -138,6 +142,9 @@
 // CHECK: nn.attention_dropout_grad %dropped, %q, %k, %v, %dropped, %dmost, %dmass, %seen, %drawn
 // CHECK-NEXT: {p = 0.1, site = 3, scale = 0.25}
 %eq, %ek, %ev = nn.attention_dropout_grad %dropped, %q, %k, %v, %dropped, %dmost, %dmass, %seen, %drawn {scale = 0.25, p = 0.1, site = 3} : (tensor<2x4x3x6xbf16>, tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>, tensor<2x4x3xf32>, tensor<1x1x3x5xi1>, tensor<2xi64>) -> (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>)
+%whole = "test.op"() : () -> tensor<1x1x3x5xbf16>
+// CHECK: nn.attention_dropout_mask_grad %dropped, %q, %k, %v, %dropped, %dmost, %dmass, %whole, %drawn
+%ebias = nn.attention_dropout_mask_grad %dropped, %q, %k, %v, %dropped, %dmost, %dmass, %whole, %drawn {scale = 0.25, p = 0.1, site = 3} : (tensor<2x4x3x6xbf16>, tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>, tensor<2x4x3xf32>, tensor<1x1x3x5xbf16>, tensor<2xi64>) -> tensor<1x1x3x5xbf16>
 // CHECK: nn.dropout %scores, %drawn {p = 0.1, site = 3, tiled = true}
 %scores = "test.op"() : () -> tensor<2x4x3x5xf32>
 %left = nn.dropout %scores, %drawn {p = 0.1, site = 3, tiled = true} : (tensor<2x4x3x5xf32>, tensor<2xi64>) -> tensor<2x4x3x5xf32>

@@ -16,6 +16,7 @@ from kernel_cases.case import Array, Case, Generator, Maker
 from kernel_cases.heads import Heads, calls
 from kernel_cases.heads import attention as usual
 from kernel_cases.heads import attention_grad as usual_grad
+from kernel_cases.heads import attention_mask_grad as usual_mask_grad
 
 
 @dataclass(frozen=True)
@@ -111,4 +112,16 @@ def every_call(make: Maker) -> Iterator[tuple[str, Heads]]:
                 yield f"{label}, {name} on {'some' if some else 'all'} rows", shifted(heads, shift, some)
 
 
-CASES: dict[str, Generator] = {"attention": attention, "attention_grad": attention_grad}
+def attention_mask_grad(make: Maker) -> Iterator[Case]:
+    """The same, of masks that are added."""
+    yield from usual_mask_grad(make)
+    for label, heads in shifted_calls(make):
+        if heads.has_mask_gradient:
+            yield heads.case(label, grad=True, mask_grad=True)
+
+
+CASES: dict[str, Generator] = {
+    "attention": attention,
+    "attention_grad": attention_grad,
+    "attention_mask_grad": attention_mask_grad,
+}

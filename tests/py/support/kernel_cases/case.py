@@ -46,6 +46,8 @@ class Case:
     each: bool = False
     scale: float = 0.0
     inner_units: float = 0.0
+    inner_type: str | None = None
+    """The type that a kernel rounds to on the way, where it is not that of a result."""
 
     def use(self, op: str) -> Use:
         """As the registry takes it."""

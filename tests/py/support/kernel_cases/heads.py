@@ -70,8 +70,21 @@ class Heads:
         wide = "f64" if self.make.dtype == "f64" else "f32"
         return [self.make.out(*self.shape("out")), *[(wide, self.shape("out")[:3])] * 2]
 
-    def case(self, label: str, grad: bool) -> Case:
-        """The call, or that of the gradient."""
+    @property
+    def has_mask_gradient(self) -> bool:
+        """True if there is a mask that is added."""
+        return self.mask is not None and self.mask.dtype != np.bool_
+
+    def mask_gradient(self) -> Spec:
+        """The type of the gradient of the mask."""
+        assert self.mask is not None
+        shape = (*self.mask.shape[:2], *self.rows)
+        wide = "f64" if self.make.dtype == "f64" else "f32"
+        narrow = self.mask.dtype == NUMPY_TYPES[self.make.dtype]
+        return (self.make.dtype if narrow else wide), shape
+
+    def case(self, label: str, grad: bool, mask_grad: bool = False) -> Case:
+        """The call, or that of a gradient."""
         shapes = f"{self.batch}x{self.heads}x{self.rows}x{self.sizes}{' causal' * self.causal}"
         attrs: dict[str, Any] = {"causal": self.causal, "scale": self.scale}
         operands = {name: self.operand(name) for name in ("query", "key", "value")}
@@ -90,8 +103,12 @@ class Heads:
             attended = meaning("attention", given, attrs, self.results, counts=counts)
             kept = dict(zip(results, attended, strict=True))
             operands = {"dout": self.operand("dout"), **operands, **kept}
-            results = ("dquery", "dkey", "dvalue")
-            outputs = [self.make.out(*self.shape(name)) for name in results]
+            results = ("dmask",) if mask_grad else ("dquery", "dkey", "dvalue")
+            outputs = (
+                [self.mask_gradient()]
+                if mask_grad
+                else [self.make.out(*self.shape(name)) for name in results]
+            )
         operands |= options
         return Case(
             f"{label} {shapes}",
@@ -102,6 +119,7 @@ class Heads:
             tuple(self.places.get(name) for name in (*operands, *results)),
             scale=1.0,
             inner_units=units,
+            inner_type=self.make.dtype if mask_grad else None,
         )
 
 
@@ -213,3 +231,9 @@ def attention(make: Maker) -> Iterator[Case]:
 def attention_grad(make: Maker) -> Iterator[Case]:
     for label, heads in calls(make):
         yield heads.case(label, grad=True)
+
+
+def attention_mask_grad(make: Maker) -> Iterator[Case]:
+    for label, heads in calls(make):
+        if heads.has_mask_gradient:
+            yield heads.case(label, grad=True, mask_grad=True)

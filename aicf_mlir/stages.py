@@ -114,6 +114,7 @@ STAGES: tuple[Stage, ...] = (
         (
             "large-constants{target=$target}",
             "elide-copies{target=$target}",
+            "straighten-rows{target=$target}",
             "merge-copies{target=$target}",
             "keep-parts{target=$target}",
             "select-kernels{target=$target}",

@@ -62,6 +62,7 @@ FLAGS = (
     "recompute",
     "large-constants",
     "elide-copies",
+    "straighten-rows",
     "merge-copies",
     "keep-parts",
     "select-kernels",

@@ -22,6 +22,8 @@ MOST_THREADS = 1024
 ROOM = {MOST_THREADS: 24}
 """The registers of a thread for the elements of its row, by threads of a block; the rest are for arithmetic."""
 USUAL_ROOM = 32
+ONE_VECTOR = 4
+"""Elements of a thread that are no more than a vector of f32: there rows of several tensors need no more lanes."""
 FEWEST = 8
 """The lanes of a row that stay where rows are short and many: their vectors are a line of a cache, and a warp has four rows."""
 SIDE = WARP
@@ -135,12 +137,14 @@ def schedule(kernel: Kernel) -> RowSchedule:
     ]
     filled = enough_of(kernel)
     enough = filled.get(max(len(moved), min(filled)), sys.maxsize)
+    least = max(filled.values())
     while plan.lanes > FEWEST and 2 * plan.count * FEWEST >= max(filled.values()) and is_spare(plan, each):
         plan = replace(plan, lanes=plan.lanes // 2)
     while True:
         plan = replace(plan, chunks=max(1, -(-plan.vectors // plan.lanes)))
         fits = plan.chunks * each <= ROOM.get(plan.lanes, USUAL_ROOM)
-        if fits and (plan.chunks == 1 or plan.count * plan.lanes >= enough or plan.lanes == MOST_THREADS):
+        fills = plan.count * plan.lanes >= (least if plan.chunks * plan.width <= ONE_VECTOR else enough)
+        if fits and (plan.chunks == 1 or fills or plan.lanes == MOST_THREADS):
             if not each and plan.chunks > MOST_CHUNKS:
                 return plan.walked(plan.lanes)
             return replace(plan, read_once=len(read) == 1 and bytes_of(moved) in crowded(kernel))
@@ -206,13 +210,8 @@ def beside(kernel: Kernel, plan: RowSchedule) -> RowSchedule | None:
     """
     if not plan.rows or not plan.columns or not plan.vectors or plan.rows[-1].size < SIDE // 2:
         return None
-    strides = plan.rows[-1].strides, plan.columns[-1].strides
     read = early(kernel, plan)
-    results = [n for n in range(len(kernel.results)) if kernel.is_whole(n)]
-    moved = [(n, kernel.operands[n]) for n in read]
-    moved += [(len(kernel.operands) + n, kernel.results[n]) for n in results]
-    of_rows = bytes_of(tensor for n, tensor in moved if strides[0][n] == 1 != strides[1][n])
-    of_columns = bytes_of(tensor for n, tensor in moved if strides[1][n] == 1)
+    of_rows, of_columns = (bytes_of(tensors.values()) for tensors in lying(kernel, plan))
     if of_rows <= of_columns:
         return None
     plan = RowSchedule(plan.rows, plan.columns, 1, 1, 0, ahead=8, side=SIDE)
@@ -229,6 +228,22 @@ def beside(kernel: Kernel, plan: RowSchedule) -> RowSchedule | None:
     chunks = -(-plan.vectors // plan.lanes)
     room = ROOM.get(plan.threads, USUAL_ROOM)
     return replace(plan, chunks=chunks, ahead=4) if again and chunks * each <= room else plan
+
+
+def lying(kernel: Kernel, plan: RowSchedule) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    """What a kernel moves row by row, operands and then results by number: where neighbours in memory are elements of other rows,
+    and where they are elements of one row.
+    """
+    if not plan.rows or not plan.columns:
+        return {}, {}
+    down, along = plan.rows[-1].strides, plan.columns[-1].strides
+    tensors = (*kernel.operands, *kernel.results)
+    moved = [*early(kernel, plan)]
+    moved += [len(kernel.operands) + n for n in range(len(kernel.results)) if kernel.is_whole(n)]
+    return (
+        {n: tensors[n] for n in moved if down[n] == 1 != along[n]},
+        {n: tensors[n] for n in moved if along[n] == 1},
+    )
 
 
 def exchanges(kernel: Kernel, plan: RowSchedule) -> bool:

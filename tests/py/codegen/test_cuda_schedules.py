@@ -104,6 +104,19 @@ def side_by_side() -> Iterator[Scheduled]:
                 yield Scheduled(case, finished(rows.code(kernel, chosen)))
 
 
+def test_many_short_rows_of_single_elements_have_a_part_of_a_warp() -> None:
+    """Of four tensors, 49 columns wide: a block for each row would have one element a thread. Few rows have one."""
+    for rows_, expected in (
+        (602_112, "[rows width=1 lanes=16 chunks=4 block=64]"),
+        (64, "lanes=64 chunks=1]"),
+    ):
+        shape = (rows_, 49)
+        full, wide = dense("bf16", *shape), dense("f32", *shape)
+        body = F.trace(["bf16", "f32"], lambda x, y: [x + y - F.row_max(x + y), (x - F.row_max(x + y))])
+        kernel = Kernel("rowwise", "sm_90", body, shape, 1, (full, wide), (wide, full))
+        assert expected in f"[{row_schedules.schedule(kernel).text}]"
+
+
 def test_rows_that_lie_one_after_the_other_are_not_side_by_side() -> None:
     kernel = model_kernel("softmax", "f32", 37, 768)
     assert row_schedules.beside(kernel, row_schedules.schedule(kernel)) is None

@@ -150,6 +150,58 @@ def test_element_types_train_as_torch(dtype: torch.dtype) -> None:
     assert_trains(SelfAttention(causal).to(dtype), loss, {"x": batch()["x"].to(dtype)}, tolerance)
 
 
+LEARNED: tuple[tuple[int, ...], ...] = (
+    (LENGTH, LENGTH),
+    (1, LENGTH),
+    (LENGTH, 1),
+    (HEADS, 1, LENGTH),
+    (HEADS, LENGTH, LENGTH),
+    (BATCH, 1, LENGTH, LENGTH),
+    (BATCH, HEADS, LENGTH, LENGTH),
+    (1, 1, 1, 1),
+)
+"""The shapes of masks."""
+
+
+class Learned(nn.Module):
+    """Attention with a parameter as its mask, and a head of keys for two of queries."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.mask = nn.Parameter(torch.randn(shape))
+        self.query, self.pair = nn.Linear(SIZE, HEADS * SIZE), nn.Linear(SIZE, 2 * SIZE)
+
+    def forward(self, batch: Any) -> Any:
+        x = batch["x"]
+        query = self.query(x).view(BATCH, -1, HEADS, SIZE).transpose(1, 2)
+        key, value = self.pair(x)[:, None].chunk(2, -1)
+        return sdpa(query, key, value, attn_mask=self.mask.to(x.dtype), enable_gqa=True)
+
+
+@pytest.mark.parametrize("shape", LEARNED, ids=str)
+@pytest.mark.parametrize("kept", [False, True], ids=["computed once more", "kept"])
+def test_learned_masks_train_as_torch(
+    shape: tuple[int, ...], kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In f64, by the op and by products and a softmax."""
+    monkeypatch.setattr(keep_scores, "keeps_scores", lambda op, target: kept)
+    torch.manual_seed(1)
+    model = Learned(shape).double()
+    data = {"x": batch()["x"].double()}
+    assert ("kernel.attention_mask_grad" in compiled(model, loss, data).ir("lowered")) != kept
+    assert_trains(model, loss, data, 1e-12)
+
+
+@pytest.mark.usefixtures("wherever_it_serves")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_learned_masks_of_16_bits_train_as_torch(dtype: torch.dtype) -> None:
+    """The mask is f32 in the model, and rounded for the op, as under autocast."""
+    torch.manual_seed(1)
+    model = Learned((HEADS, LENGTH, LENGTH)).to(dtype)
+    model.mask.data = model.mask.data.float()
+    assert_trains(model, loss, {"x": batch()["x"].to(dtype)}, 2e-2)
+
+
 @pytest.mark.usefixtures("wherever_it_serves")
 def test_more_blocks_than_one_train_as_torch() -> None:
     """Several blocks of queries and of keys, and a last one that is not full."""

@@ -86,7 +86,7 @@ def to_torch(array: Array) -> torch.Tensor:
     return torch.from_numpy(np.array(wide.astype(np.int64) if wide.dtype.kind in "iu" else wide))
 
 
-OPEN = frozenset({"nn.attention", "nn.attention_grad"})
+OPEN = frozenset({"nn.attention", "nn.attention_grad", "nn.attention_mask_grad"})
 """Ops whose documentation does not say what a NaN or an infinity at a key that a query does not see is good for."""
 
 

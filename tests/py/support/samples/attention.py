@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,27 @@ def attention() -> list[Sample]:
                 inner_units=ROUNDED_WEIGHTS,
             )
         )
+        if operands[3:] and not operands[3].endswith("i1"):
+
+            def of_mask(*given: Any, causal: bool = causal) -> Operation:
+                return nn.AttentionMaskGradOp(*given, scale=SCALE, causal=causal)
+
+            def mask_backward(dout: Any, *given: Any, causal: bool = causal) -> Any:
+                query, key, value = given[:3]
+                return mask_gradient(dout, query, key, value, given[6], causal)
+
+            made = Sample(name, types, of_mask, mask_backward, backward_fills, follow=follow, smooth=smooth)
+            samples.append(replace(made, inner_units=ROUNDED_WEIGHTS))
     return samples
+
+
+def mask_gradient(
+    dout: Any, query: Any, key: Any, value: Any, mask: Any, causal: bool, left: Any = 1.0
+) -> Any:
+    """That of a mask for all queries and keys, with the images and heads that the mask has."""
+    whole = mask.detach().expand(*mask.shape[:2], query.shape[2], key.shape[2]).clone().requires_grad_()
+    out = attended(query.detach(), key.detach(), value.detach(), whole, causal, left)[0]
+    return torch.autograd.grad(out, whole, dout)
 
 
 DROPPED, SEED, STEP, SITE = 0.3, -7, 3, 2
@@ -141,10 +162,11 @@ def left_of(query: Any, key: Any) -> Any:
 def with_dropout() -> list[Sample]:
     """The same with weights that are dropped; fewer cases."""
     samples: list[Sample] = []
-    cases = {
+    cases: Mapping[str, tuple[tuple[str, ...], bool]] = {
         "plain": (("1x2x20x4xf32", "1x2x35x4xf32", "1x2x35x3xf32"), False),
         "grouped": (("2x4x17x2xf32", "2x2x17x2xf32", "2x2x17x2xf32"), True),
         "of booleans": ((*MASKED, "1x1x3x4xi1"), False),
+        "added": ((*HEADS, "1x2x1x5xf32"), True),
     }
     for name, (operands, causal) in cases.items():
         scale = {"scale": SCALE, "causal": causal, "p": DROPPED, "site": SITE}
@@ -172,7 +194,11 @@ def with_dropout() -> list[Sample]:
             arrays: list[Array], causal: bool = causal, masked: bool = given > 3
         ) -> Mapping[int, Array]:
             query, key, value = (torch.from_numpy(arrays[i].astype(np.float64)) for i in (1, 2, 3))
-            mask = torch.from_numpy(arrays[7]) if masked else None
+            mask = (
+                torch.from_numpy(arrays[7] if arrays[7].dtype == bool else arrays[7].astype(float))
+                if masked
+                else None
+            )
             kept = attended(query, key, value, mask, causal, left_of(query, key))
             return {index: each.numpy() for index, each in enumerate(kept, 4)}
 
@@ -185,7 +211,8 @@ def with_dropout() -> list[Sample]:
         query, _, value = operands[:3]
         out = "x".join([*query.split("x")[:3], *value.split("x")[3:]])
         row = "x".join([*query.split("x")[:3], "compute"])
-        seen = {3: blind_row} if given > 3 else {}
+        is_seen = operands[-1].endswith("i1")
+        seen = {3: blind_row} if is_seen else {}
         fills = {**seen, given: value_by_index(SEED, STEP)}
         samples.append(
             Sample(
@@ -205,4 +232,18 @@ def with_dropout() -> list[Sample]:
                 inner_units=ROUNDED_WEIGHTS / (1 - DROPPED),
             )
         )
+        if given > 3 and not is_seen:
+
+            def of_mask(*values: Any, scale: dict[str, Any] = scale) -> Operation:
+                dout, query, key, value, out, largest, total, mask, random = values
+                return nn.AttentionDropoutMaskGradOp(
+                    dout, query, key, value, out, largest, total, mask, random, **scale
+                )
+
+            def mask_backward(dout: Any, *values: Any, causal: bool = causal) -> Any:
+                query, key, value = values[:3]
+                return mask_gradient(dout, query, key, value, values[6], causal, left_of(query, key))
+
+            made = Sample(name, types, of_mask, mask_backward, fills, follow=follow)
+            samples.append(replace(made, inner_units=ROUNDED_WEIGHTS / (1 - DROPPED)))
     return samples

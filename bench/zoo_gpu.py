@@ -7,7 +7,7 @@
 A name is a package and what it calls the model. An image model classifies 64 images of its own size; a transformer of the
 package transformers has 8 layers of width 512 and trains on 16 × 512 tokens. All compute in bf16 under torch.autocast.
 Models compile side by side, a process each; a lock lets one be timed at a time, by the fastest of seven windows. Others compile
-on the host meanwhile, so a line is repeated alone before it is quoted. What AICF refuses, or torch cannot compile, is a result.
+on the host meanwhile: with fewer workers a line varies less. What AICF refuses, or torch cannot compile, is a result.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Status attention_cuda(const AttentionProblem& p, const LaunchContext& ctx);
 Status attention_grad_cuda(const AttentionProblem& p, const LaunchContext& ctx);
 size_t attention_grad_cuda_workspace(const OpDesc& op);
 
-// The gradient of a mask that is added: the scores once more, and no memory but for `MaskParts`.
+// The gradient of a mask that is added: the scores once more. Memory has a number a row, and `MaskParts`.
 Status attention_mask_grad_cpu(const AttentionProblem& p, const LaunchContext& ctx);
 Status attention_mask_grad_cuda(const AttentionProblem& p, const LaunchContext& ctx);
 size_t attention_mask_grad_cpu_workspace(const OpDesc& op);

@@ -131,6 +131,7 @@ def aicf(name: str) -> tuple[Callable[[int], object], Callable[[], str]]:
     step: Any = compile_train_step(model, optimizer, example=batch, device="cuda", loss_fn=loss, name="zoo")
     step.warmup(batch)
     step.capture(batch)
+    step.replay(FIRST, sync=True)  # as many as torch takes before its capture, so that losses can be compared
     return lambda n: float(step.replay(n, sync=True)), lambda: step.profile(5).table("plan")
 
 

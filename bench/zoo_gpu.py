@@ -19,6 +19,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -258,7 +259,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--profiles", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--lock", type=Path, default=Path("/tmp/aicf-zoo.lock"))
+    parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         warnings.simplefilter("ignore")
@@ -269,8 +270,9 @@ def main() -> int:
     if options.profiles:
         options.profiles.mkdir(parents=True, exist_ok=True)
     end, results = time.monotonic() + options.budget, dict[str, dict[str, dict[str, Any]]]()
-    with ThreadPoolExecutor(options.workers) as pool:
-        jobs = {pool.submit(in_child, name, options, options.lock, end): name for name in names}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.workers) as pool:
+        lock = Path(folder) / "timed"
+        jobs = {pool.submit(in_child, name, options, lock, end): name for name in names}
         for job in as_completed(jobs):
             results[jobs[job]] = job.result()
             if options.json:

@@ -13,9 +13,7 @@ Status attention_grad_cuda(const AttentionProblem& p, const LaunchContext& ctx) 
     const int64_t heads = p.batch * p.heads, key_heads = p.batch * p.key_heads;
     const int64_t columns = std::max(p.size, p.value_size);
     const bool wide = rows_are_wide<T>({&p.query, &p.key, &p.value, &p.dout});
-    if (p.rows() > 0)
-      AICF_TRY(launch(ctx, grid_stride_blocks(p.rows() * kWarp, kDeltaThreads), kDeltaThreads, 0,
-                      attention_delta_kernel<T>, p, delta));
+    AICF_TRY(launch_delta<T>(p, ctx, delta));
     return with_tiling<T>(p, [&](auto tiling) {
       using S = decltype(tiling);
       if (key_heads * p.keys > 0)

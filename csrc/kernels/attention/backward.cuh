@@ -25,6 +25,13 @@ __global__ void __launch_bounds__(kDeltaThreads)
   }
 }
 
+template <class T>
+Status launch_delta(const AttentionProblem& p, const LaunchContext& ctx, Compute<T>* delta) {
+  if (p.rows() == 0) return Status::ok();
+  return launch(ctx, grid_stride_blocks(p.rows() * kWarp, kDeltaThreads), kDeltaThreads, 0,
+                attention_delta_kernel<T>, p, delta);
+}
+
 // What the gradient needs of a query besides its operands.
 template <class C>
 struct alignas(16) QueryRow {  // one load of f32

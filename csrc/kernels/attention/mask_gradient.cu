@@ -13,9 +13,7 @@ Status attention_mask_grad_cuda(const AttentionProblem& p, const LaunchContext& 
     using T = typename decltype(tag)::type;
     auto* delta = static_cast<Compute<T>*>(ctx.workspace);
     const bool wide = rows_are_wide<T>({&p.query, &p.key, &p.value, &p.dout});
-    if (p.rows() > 0)
-      AICF_TRY(launch(ctx, grid_stride_blocks(p.rows() * kWarp, kDeltaThreads), kDeltaThreads, 0,
-                      attention_delta_kernel<T>, p, delta));
+    AICF_TRY(launch_delta<T>(p, ctx, delta));
     return with_tiling<T>(p, [&](auto tiling) {
       using S = decltype(tiling);
       const MaskParts parts(p);

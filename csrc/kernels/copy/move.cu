@@ -73,9 +73,9 @@ struct Planes {
 };
 
 // Through shared memory, so that both sides are read and written along their own rows. The padding of a word
-// keeps a column of the tile in different banks. Integer counts the tiles: of few elements a thread spends
-// most of its time on where a tile lies.
-template <class T, int TILE, class Integer>
+// keeps a column of the tile in different banks. 32 bits count the tiles, each of more than 16 x 16 elements:
+// in 64 a thread would spend most of its time on where a tile lies.
+template <class T, int TILE>
 __global__ void __launch_bounds__(kThreads)
     transpose_kernel(T* y, const T* x, const __grid_constant__ Planes p, const int64_t* predicate) {
   dependency_wait();
@@ -84,10 +84,10 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kPadding = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
   __shared__ T tile[TILE][TILE + kPadding];
   const int along = threadIdx.x % TILE, first = threadIdx.x / TILE;
-  const auto tiles = static_cast<Integer>(p.tiles), across = static_cast<Integer>(p.tiles_across);
-  const Integer of_plane = static_cast<Integer>(p.tiles_down) * across;
-  for (Integer t = blockIdx.x; t < tiles; t += gridDim.x) {
-    const Integer plane = t / of_plane, in_plane = t % of_plane;
+  const auto tiles = static_cast<uint32_t>(p.tiles), across = static_cast<uint32_t>(p.tiles_across);
+  const uint32_t of_plane = static_cast<uint32_t>(p.tiles_down) * across;
+  for (uint32_t t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const uint32_t plane = t / of_plane, in_plane = t % of_plane;
     const int64_t row = static_cast<int64_t>(in_plane / across) * TILE;
     const int64_t column = static_cast<int64_t>(in_plane % across) * TILE;
     int64_t base[2];
@@ -157,10 +157,8 @@ template <class T, int TILE>
 Status transpose(const Move& m, const LaunchContext& ctx) {
   const Planes p = planes_of(m, TILE);
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(p.tiles, INT32_MAX));
-  auto* kernel =
-      counts_in_32_bits(p.tiles) ? transpose_kernel<T, TILE, uint32_t> : transpose_kernel<T, TILE, uint64_t>;
-  return launch(ctx, blocks, kThreads, 0, kernel, static_cast<T*>(m.y), static_cast<const T*>(m.x), p,
-                ctx.predicate);
+  return launch(ctx, blocks, kThreads, 0, transpose_kernel<T, TILE>, static_cast<T*>(m.y),
+                static_cast<const T*>(m.x), p, ctx.predicate);
 }
 
 // Elements of T; what the shape counts and strides are in elements of T too.

@@ -26,6 +26,7 @@ def _by_op(dtype: str) -> Mapping[str, list[Case]]:
             arrays, outputs = sample.values(dtype), launch.output_specs
             each = not sample.smooth
             judged: dict[str, Any] = {"each": each, "scale": 1.0, "inner_units": sample.inner_units}
+            judged["inner_type"] = dtype if sample.rounds_as_operands else None
             case = Case(label, arrays, outputs, launch.attrs, launch.counts, **judged)
             found[launch.op_name].append(case)
     return found

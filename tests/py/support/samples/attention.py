@@ -137,7 +137,7 @@ def attention() -> list[Sample]:
                 return mask_gradient(dout, query, key, value, given[6], causal)
 
             made = Sample(name, types, of_mask, mask_backward, backward_fills, follow=follow, smooth=smooth)
-            samples.append(replace(made, inner_units=ROUNDED_WEIGHTS))
+            samples.append(replace(made, inner_units=ROUNDED_WEIGHTS, rounds_as_operands=True))
     return samples
 
 
@@ -245,5 +245,6 @@ def with_dropout() -> list[Sample]:
                 return mask_gradient(dout, query, key, value, values[6], causal, left_of(query, key))
 
             made = Sample(name, types, of_mask, mask_backward, fills, follow=follow)
-            samples.append(replace(made, inner_units=ROUNDED_WEIGHTS / (1 - DROPPED)))
+            units = ROUNDED_WEIGHTS / (1 - DROPPED)
+            samples.append(replace(made, inner_units=units, rounds_as_operands=True))
     return samples

@@ -94,6 +94,8 @@ class Sample:
     """Whether float32 holds what is computed on the way: if not, kernels give NaN, as torch's do."""
     inner_units: float = 0.0
     """Units in the last place of f16 and bf16 for what kernels round to them on the way; see `Case`."""
+    rounds_as_operands: bool = False
+    """Whether what is rounded on the way has the type of the operands, also for a result of a wider one."""
     units: float = 1.0
     """Units in the last place between the op and torch in float64: more where a number of the formula is rounded to float32."""
     follow: Callable[[list[Array]], Mapping[int, Array]] | None = None

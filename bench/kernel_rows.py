@@ -77,6 +77,45 @@ def attentions() -> Iterator[Row]:
                       made, attrs, 5 * flops // 2)  # fmt: skip
 
 
+MASKED = (
+    ((16, 8, 4, 512, 64), (16, 1, 512, 512), torch.bool),
+    ((16, 8, 8, 512, 64), (16, 1, 1, 512), torch.bool),
+    ((16, 8, 8, 512, 64), (1, 8, 512, 512), torch.bfloat16),
+    ((16, 8, 8, 512, 64), (1, 8, 512, 512), torch.float32),
+    ((64, 12, 12, 197, 64), (1, 12, 197, 197), torch.bfloat16),
+    ((4, 16, 16, 2048, 128), (4, 1, 2048, 2048), torch.bool),
+    ((1024, 6, 6, 49, 32), (1, 6, 49, 49), torch.bfloat16),
+    ((256, 6, 6, 100, 64), (256, 1, 1, 100), torch.bool),
+    ((128, 6, 6, 128, 64), (1, 6, 128, 128), torch.bfloat16),
+)
+"""Heads as above, and the shape and type of a mask, in bf16."""
+
+
+def masked_attentions() -> Iterator[Row]:
+    """Forward and gradients with a mask, by each kernel that takes one."""
+    for (batch, heads, kv, rows, size), shape, dtype in MASKED:
+        q, dout = (make(batch, heads, rows, size, dtype=torch.bfloat16) for _ in range(2))
+        k, v = (make(batch, kv, rows, size, dtype=torch.bfloat16) for _ in range(2))
+        mask = make(*shape) > -1 if dtype == torch.bool else make(*shape, dtype=dtype)
+        kept = {name: torch.ones(batch, heads, rows, device=DEVICE) for name in ("largest", "total")}
+        given, out = {"query": q, "key": k, "value": v}, torch.zeros_like(q)
+        flops = 4 * batch * heads * rows * rows * size
+        label = f"{batch}x{heads}({kv})x{rows}x{size} mask {list(shape)} {str(dtype).removeprefix('torch.')}"
+
+        def peer(q: Tensor = q, k: Tensor = k, v: Tensor = v, mask: Tensor = mask) -> Tensor:
+            added = mask if mask.dtype == torch.bool else mask.to(q.dtype)
+            grouped = q.shape[1] != k.shape[1]
+            return functional.scaled_dot_product_attention(q, k, v, attn_mask=added, enable_gqa=grouped)
+
+        kernels = tuple(f"attention_bf16_{name}" for name in ("tc", "hopper", "cudnn"))
+        yield Row(f"attention {label}", OpKind.Attention, {**given, "mask": mask}, {"out": out, **kept},
+                  {"scale": size**-0.5}, flops, kernels, peer)  # fmt: skip
+        made = {f"d{name}": torch.zeros_like(x) for name, x in given.items()}
+        yield Row(f"attention_grad {label}", OpKind.AttentionGrad,
+                  {"dout": dout, **given, "out": out, **kept, "mask": mask}, made, {"scale": size**-0.5}, 5 * flops // 2,
+                  tuple(kernel.replace("attention", "attention_grad") for kernel in kernels))  # fmt: skip
+
+
 LINES = ((1, 1_000_000), (256, 8192), (4096, 1000), (100_000, 40), (32, 131_072))
 """Rows, and their elements."""
 
@@ -177,6 +216,7 @@ def index_rows() -> Iterator[Row]:
     """All of this file."""
     yield from layouts()
     yield from attentions()
+    yield from masked_attentions()
     yield from orders()
     yield from running()
     yield from scatters()

@@ -13,6 +13,7 @@ constexpr size_t kUnit = 256;
 // cuDNN's deterministic gradient keeps the gradient of all scores of a slab in 16 bits. Slabs are as large
 // as fits here.
 constexpr size_t kMostOfScores = size_t{2} << 30;
+constexpr size_t kMostOfBias = size_t{1} << 29;
 
 template <class Integer>
 Integer rounded_up(Integer number, Integer unit) {
@@ -69,18 +70,32 @@ Status supports_attention_cudnn(const OpDesc& op) {
   if (slab_of(p) == 0)
     return decline("needs scores of one image of at most ", kMostOfScores, " bytes, got ", engine_bytes(p, 1),
                    ", or of images with a multiple of 4 rows");
+  if (const size_t bytes = cudnn_bias(p).bytes; bytes > kMostOfBias)
+    return decline("needs a mask of at most ", kMostOfBias, " bytes as summands, got ", bytes);
   return Status::ok();
 }
 
-size_t attention_cudnn_workspace(const OpDesc&) { return size_t{1} << 20; }
+CudnnBias cudnn_bias(const AttentionProblem& p) {
+  if (p.mask_kind == MaskKind::None) return {};
+  CudnnBias bias{p.mask.batch == 0 ? 1 : p.batch, p.mask.head == 0 ? 1 : p.heads,
+                 rounded_up<int64_t>(p.keys, kVector),
+                 p.dtype == DType::F16 || p.mask_kind == MaskKind::AddedWide, 0};
+  bias.bytes = rounded_up(static_cast<size_t>(bias.images) * bias.bytes_of_image(p.queries), kUnit);
+  return bias;
+}
+
+size_t attention_cudnn_workspace(const OpDesc& op) {
+  return kForwardBytes + cudnn_bias(attention_problem(op)).bytes;
+}
 
 CudnnGradMemory cudnn_grad_memory(const AttentionProblem& p) {
   constexpr size_t kNumber = 4, kRowBytes = 16;
   CudnnGradMemory memory{};
   memory.slab = slab_of(p);
   memory.engine = rounded_up(engine_bytes(p, memory.slab), kUnit);
+  memory.bias = memory.engine;
   const auto rows = static_cast<size_t>(p.rows()), heads = static_cast<size_t>(p.batch * p.key_heads);
-  memory.statistic = memory.engine;
+  memory.statistic = memory.bias + cudnn_bias(p).bytes;
   memory.delta = memory.statistic + rounded_up(rows * kNumber, kUnit);
   memory.chosen = memory.delta + rounded_up(rows * kNumber, kUnit);
   memory.rows = memory.chosen + rounded_up(heads * kNumber, kUnit);

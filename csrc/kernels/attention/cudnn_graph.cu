@@ -31,12 +31,17 @@ struct Builder {
   }
   Value score() const { return ops.between(kF32, scores); }
 
-  // scale * query keyT
+  // scale * query keyT, and the bias
   Value scaled(Value query, Value key, Value scale) const {
     const Value product = score(), out = score();
     ops.multiply(query, key, product);
     ops.map(kMultiply, product, scale, out);
-    return out;
+    if (g.bias_shape.empty()) return out;
+    const Value biased = score();
+    ops.map(kAdd, out,
+            ops.stored({AttentionGraph::kBias, g.bias_type, g.bias_shape, g.bias_strides, kAlignment}),
+            biased);
+    return biased;
   }
   // x where its key is not behind its query, else -infinity.
   Value shown(Value x) const {
@@ -121,6 +126,7 @@ Status AttentionGraph::describe(Described* out) const {
 
 std::vector<int64_t> AttentionGraph::ids() const {
   std::vector<int64_t> ids{kQuery, kKey, kValue, kOut, kScaleNumber};
+  if (!bias_shape.empty()) ids.push_back(kBias);
   if (causal) ids.push_back(kHiddenNumber);
   if (is_grad)
     ids.insert(ids.end(), {kStatistic, kDout, kDelta, kDquery, kDkey, kDvalue, kOneNumber});

@@ -20,6 +20,7 @@ struct AttentionGraph {
     kDquery,
     kDkey,
     kDvalue,
+    kBias,
     kScaleNumber,
     kHiddenNumber,  // the score of a key that is hidden: -infinity
     kOneNumber,
@@ -30,6 +31,9 @@ struct AttentionGraph {
   int64_t batch, heads, key_heads, queries, keys, size, value_size;
   // Strides of [batch, heads, rows, elements] by id, for those that are of 16 bits.
   std::vector<int64_t> strides[kDvalue + 1];
+  // What is added to the scores; no dimensions without it.
+  cudnn::DataType bias_type;
+  std::vector<int64_t> bias_shape, bias_strides;
 
   // Into out->graph, of out->handle.
   Status describe(cudnn::Described* out) const;

@@ -33,11 +33,14 @@ struct MaskParts {
   explicit MaskParts(const AttentionProblem& p);
 };
 
-// Attention and its gradient on Hopper's tensor cores, f16 and bf16, without a mask, with a positive scale,
-// for queries and values of at most this size.
+// Attention and its gradient on Hopper's tensor cores, f16 and bf16, with a positive scale, for queries and
+// values of at most this size.
 constexpr int64_t kLargestHopperHead = 128;
 Status attention_hopper(const AttentionProblem& p, const LaunchContext& ctx);
 Status attention_grad_hopper(const AttentionProblem& p, const LaunchContext& ctx);
+// Of a problem with a mask: units of compilation of their own.
+Status attention_hopper_masked(const AttentionProblem& p, const LaunchContext& ctx);
+Status attention_grad_hopper_masked(const AttentionProblem& p, const LaunchContext& ctx);
 size_t attention_grad_hopper_workspace(const OpDesc& op);
 // The gradients of the heads of keys that p.chosen names, and of their queries; others stay as they are. The
 // workspace has a QueryRow<float> for each of these queries.
@@ -47,17 +50,31 @@ Status attention_grad_hopper_chosen(const AttentionProblem& p, const LaunchConte
 // exponentials. Heads where that is too large to keep the weights exact, or no number, are then computed by
 // the kernels above.
 Status supports_attention_cudnn(const OpDesc& op);
+constexpr size_t kForwardBytes = size_t{1} << 20;  // of cuDNN's own, forward; a bias lies behind them
 size_t attention_cudnn_workspace(const OpDesc& op);
 size_t attention_grad_cudnn_workspace(const OpDesc& op);
 Status prepare_attention_cudnn(const KernelVariant& self, const OpDesc& op, const std::string& asked,
                                LaunchPointer* out);
 Status choices_of_attention_cudnn(const OpDesc& op, std::vector<std::string>* out);
 
+// A mask as cuDNN takes it: summands of scores [images, heads, queries, keys] in rows of `pitch`, in f32
+// where `wide`, else in bf16. An image, or a head, where all have the same; none of both without a mask.
+struct CudnnBias {
+  int64_t images, heads, pitch;
+  bool wide;
+  size_t bytes;
+
+  size_t bytes_of_image(int64_t queries) const {
+    return static_cast<size_t>(heads * queries * pitch) * (wide ? 4 : 2);
+  }
+};
+CudnnBias cudnn_bias(const AttentionProblem& p);
+
 // Where everything lies in the workspace of a gradient by cuDNN, which takes `slab` images at once.
 struct CudnnGradMemory {
   int64_t slab;
-  size_t engine;                                 // bytes of cuDNN's own
-  size_t statistic, delta, chosen, rows, whole;  // first bytes of the parts behind it, and all
+  size_t engine;                                       // bytes of cuDNN's own
+  size_t bias, statistic, delta, chosen, rows, whole;  // first bytes of the parts behind it, and all
 };
 CudnnGradMemory cudnn_grad_memory(const AttentionProblem& p);
 

@@ -128,7 +128,6 @@ Status supports_heads(const OpDesc& op) {
 
 template <DType dtype>
 Status supports_hopper(const OpDesc& op) {
-  if (op.has_in("mask")) return decline("has no mask");
   if (!(op.attrs.get(kScale) > 0)) return decline("needs a positive scale, got ", op.attrs.get(kScale));
   const int64_t rows = std::max(op.in("query").shape[2], op.in("key").shape[2]);
   if (rows > INT_MAX / 2) return decline("needs at most 2^30 queries and keys of a head, got ", rows);
@@ -157,9 +156,27 @@ Status supports_cudnn(const OpDesc& op) {
   return supports_attention_cudnn(op);
 }
 
+// With a mask tiles for 128 queries and 64 or 128 keys are mostly empty for fewer, and slower on an H200.
+Status prefers_large_tiles(const OpDesc& op) {
+  constexpr int64_t kMost = 64;
+  const AttentionProblem p = attention_problem(op);
+  if (p.mask_kind != MaskKind::None && std::max(p.queries, p.keys) <= kMost)
+    return decline("with a mask, is taken for more than ", kMost, " queries or keys, got ", p.queries,
+                   " and ", p.keys);
+  return Status::ok();
+}
+
+Status prefers_hopper(const OpDesc& op) {
+  const MaskKind kind = attention_problem(op).mask_kind;
+  if (kind == MaskKind::Added || kind == MaskKind::AddedWide)
+    return decline("is taken where a mask shows and hides, not where it is added");
+  return prefers_large_tiles(op);
+}
+
 // Of fewer scores each is ahead for some sizes, on an H100, by a few microseconds.
 Status prefers_cudnn(const OpDesc& op) {
   constexpr int64_t kLeast = int64_t{1} << 20;
+  AICF_TRY(prefers_large_tiles(op));
   const AttentionProblem p = attention_problem(op);
   const int64_t scores = p.rows() * p.keys;
   return scores >= kLeast ? Status::ok() : decline("is taken for ", kLeast, " scores or more, got ", scores);
@@ -172,9 +189,12 @@ Status prefers_cudnn(const OpDesc& op) {
                    AICF_CUDA(choices_of_attention_cudnn)))
 #define AICF_CUDNN_ROWS(op, workspace) \
   AICF_CUDNN_ROW(op, "_f16", DType::F16, workspace), AICF_CUDNN_ROW(op, "_bf16", DType::BF16, workspace)
-#define AICF_HOPPER_ROWS(op, prepare, workspace)                                                    \
-  only_on(90, cuda_row(op "_f16_hopper", op, 90, prepare, supports_hopper<DType::F16>, workspace)), \
-      only_on(90, cuda_row(op "_bf16_hopper", op, 90, prepare, supports_hopper<DType::BF16>, workspace))
+#define AICF_HOPPER_ROW(op, type, dtype, prepare, workspace)                                              \
+  only_on(90, preferring(cuda_row(op type "_hopper", op, 90, prepare, supports_hopper<dtype>, workspace), \
+                         prefers_hopper))
+#define AICF_HOPPER_ROWS(op, prepare, workspace)               \
+  AICF_HOPPER_ROW(op, "_f16", DType::F16, prepare, workspace), \
+      AICF_HOPPER_ROW(op, "_bf16", DType::BF16, prepare, workspace)
 #define AICF_ATTENTION_ROWS(op, prepare, workspace)                                           \
   cuda_row(op "_f16_tc", op, 80, prepare, supports_heads<DType::F16>, workspace),             \
       cuda_row(op "_bf16_tc", op, 80, prepare, supports_heads<DType::BF16>, workspace),       \

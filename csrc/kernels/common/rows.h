@@ -44,13 +44,18 @@ constexpr KernelVariant choosing(KernelVariant variant, Choices choices) {
   return variant;
 }
 
+// Of a kernel that is taken of its own accord where `preferred` agrees.
+constexpr KernelVariant preferring(KernelVariant variant, SupportFunction preferred) {
+  variant.preferred = preferred;
+  return variant;
+}
+
 // Of a kernel of a library.
 constexpr KernelVariant library_row(Library library, const char* name, const char* op, int min_sm,
                                     Prepare prepare, SupportFunction supported, SupportFunction preferred,
                                     WorkspaceFunction workspace) {
-  KernelVariant variant = cuda_row(name, op, min_sm, prepare, supported, workspace);
+  KernelVariant variant = preferring(cuda_row(name, op, min_sm, prepare, supported, workspace), preferred);
   variant.library = library;
-  variant.preferred = preferred;
   return variant;
 }
 

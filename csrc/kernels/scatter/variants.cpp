@@ -125,23 +125,18 @@ Status supports_few_sources(const OpDesc& op) {
   return decline("needs ", kFewSources, " sources or fewer, got ", most_sources(op));
 }
 
-constexpr KernelVariant preferred(KernelVariant variant, SupportFunction where) {
-  variant.preferred = where;
-  return variant;
-}
-
 constexpr KernelVariant kVariants[] = {
-    preferred(skippable_cuda_row("scatter_add_sorted_cuda", "scatter_add", kSmAny, sorted_on_cuda,
-                                 supports_sorting, scatter_sorted_workspace),
-              has_many_sources),
+    preferring(skippable_cuda_row("scatter_add_sorted_cuda", "scatter_add", kSmAny, sorted_on_cuda,
+                                  supports_sorting, scatter_sorted_workspace),
+               has_many_sources),
     skippable_cuda_row("scatter_add_cuda", "scatter_add", kSmAny, on_cuda, supports_few_sources),
     cpu_row("scatter_add_cpu", "scatter_add", on_cpu, supports_reductions, scatter_cpu_workspace),
     skippable_cuda_row("scatter_last_cuda", "scatter_rows", kSmAny, last_on_cuda, supports_last,
                        scatter_last_workspace),
     cpu_row("scatter_last_cpu", "scatter_rows", last_on_cpu, supports_last, scatter_cpu_workspace),
-    preferred(skippable_cuda_row("scatter_rows_sorted_cuda", "scatter_rows", kSmAny, sorted_on_cuda,
-                                 supports_sorting, scatter_sorted_workspace),
-              has_many_sources),
+    preferring(skippable_cuda_row("scatter_rows_sorted_cuda", "scatter_rows", kSmAny, sorted_on_cuda,
+                                  supports_sorting, scatter_sorted_workspace),
+               has_many_sources),
     skippable_cuda_row("scatter_rows_cuda", "scatter_rows", kSmAny, on_cuda, supports_few_sources),
     cpu_row("scatter_rows_cpu", "scatter_rows", on_cpu, supports_reductions, scatter_cpu_workspace),
     skippable_cuda_row("sort_rows_cuda", "sort_rows", kSmAny, sort_on_cuda, needs_element_alignment,

@@ -47,17 +47,12 @@ Status prefers_few(const OpDesc& op) {
   return decline("needs rows of ", 2 * (s.first + s.count), " elements or more, got ", s.n);
 }
 
-constexpr KernelVariant preferred(KernelVariant variant, SupportFunction where) {
-  variant.preferred = where;
-  return variant;
-}
-
 constexpr KernelVariant kVariants[] = {
     skippable_cuda_row("argsort_warps_cuda", "argsort", kSmAny,
                        AICF_CUDA((prepare_with<argsort_of, argsort_warps_cuda>)), supports_rows<kOfWarp>),
-    preferred(skippable_cuda_row("argsort_select_cuda", "argsort", kSmAny,
-                                 AICF_CUDA((prepare_with<argsort_of, argsort_select_cuda>)), supports_few),
-              prefers_few),
+    preferring(skippable_cuda_row("argsort_select_cuda", "argsort", kSmAny,
+                                  AICF_CUDA((prepare_with<argsort_of, argsort_select_cuda>)), supports_few),
+               prefers_few),
     skippable_cuda_row("argsort_blocks_cuda", "argsort", kSmAny,
                        AICF_CUDA((prepare_with<argsort_of, argsort_blocks_cuda>)), supports_rows<kOfBlock>),
     skippable_cuda_row("argsort_passes_cuda", "argsort", kSmAny,

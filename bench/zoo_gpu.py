@@ -265,8 +265,8 @@ def main() -> int:
         warnings.simplefilter("ignore")
         measure(options.one, options.contenders.split(","), options.lock, options.profiles)
         return 0
-    file = Path(options.models)
-    names = file.read_text().split() if file.is_file() else options.models.split(",")
+    named = ":" in options.models
+    names = options.models.split(",") if named else Path(options.models).read_text().split()
     if options.profiles:
         options.profiles.mkdir(parents=True, exist_ok=True)
     end, results = time.monotonic() + options.budget, dict[str, dict[str, dict[str, Any]]]()

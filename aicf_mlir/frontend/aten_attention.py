@@ -12,6 +12,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.frontend.aten_random import drop
 from aicf_mlir.frontend.call import Call
+from aicf_mlir.frontend.known_masks import simplified
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import element_type, shape_of
@@ -58,10 +59,13 @@ def whole(call: Call) -> SSAValue:
         batch = nn.broadcast_shapes(*(shape_of(each)[:-2] for each in operands))
         operands = [emit.broadcast(each, (*batch, *shape_of(each)[-2:])) for each in operands]
     query, key, value = (emit.reshape(each, in_heads(shape_of(each))) for each in operands)
-    mask = None
+    mask, causal = None, call["is_causal"]
     if call["attn_mask"] is not None:
-        mask = mask_of(call, (*shape_of(operands[0])[:-1], shape_of(key)[2]))
-    scale, causal, p = scale_of(call), call["is_causal"], float(call["dropout_p"])
+        queries, keys = shape_of(query)[2], shape_of(key)[2]
+        left, causal = simplified(call["attn_mask"], emit, call.materialize, queries, keys)
+        if left is not None:
+            mask = mask_of(call, left, (*shape_of(operands[0])[:-1], keys))
+    scale, p = scale_of(call), float(call["dropout_p"])
     if p == 0:
         op = nn.AttentionOp(query, key, value, mask, scale=scale, causal=causal)
     else:
@@ -79,9 +83,9 @@ def in_heads(shape: Sequence[int]) -> tuple[int, ...]:
     return (math.prod(batch[:-1]), batch[-1] if batch else 1, rows, columns)
 
 
-def mask_of(call: Call, scores: Sequence[int]) -> SSAValue:
+def mask_of(call: Call, mask: SSAValue, scores: Sequence[int]) -> SSAValue:
     """The mask with four dimensions, each that of `scores` [.., H, L, S] in heads, or 1 where it repeats."""
-    mask, emit = call.value("attn_mask"), call.emit
+    emit = call.emit
     if not is_float(mask):
         mask = emit.cast(mask, torch.bool)
     elif element_type(mask) != ELEMENT_TYPES[call.dtype]:

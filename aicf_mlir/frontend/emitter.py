@@ -45,6 +45,10 @@ class Emitter:
         self._checks = 0
         self.checked: dict[tuple[SSAValue, int, bool], SSAValue] = {}
         """The checked index by the unchecked index, the indexed size, and True if negative ones wrap."""
+        self.known: dict[SSAValue, torch.Tensor] = {}
+        """The tensors known while tracing that have become values."""
+        self.masks: dict[tuple[int, int, int], tuple[torch.Tensor, object]] = {}
+        """What known masks show, by the id of the tensor, queries and keys; the tensor is kept, so that no other has its id."""
         self._names: dict[str, int] = {}
 
     def insert(self, op: ValueOp) -> SSAValue:

@@ -314,7 +314,9 @@ class Importer(NodeImporter):
         if (value := only_value(tensor)) is not None and (
             tensor.is_floating_point() or abs(value) <= MOST_EXACT
         ):
-            return self._emit.constant(value, tensor.dtype, tensor.shape)
+            constant = self._emit.constant(value, tensor.dtype, tensor.shape)
+            self._emit.known[constant] = tensor
+            return constant
         if (known := self._materialized.get(id(tensor))) is not None:
             return known[1]
         constants = sum(binding.name.startswith("constant.") for binding in self.bound)
@@ -322,6 +324,7 @@ class Importer(NodeImporter):
         value = self._bind(Binding("buffer", name, tensor.contiguous().to(self._device)))
         self._labels[-1] = Label.literal(name).to_attribute()
         self._materialized[id(tensor)] = tensor, value
+        self._emit.known[value] = tensor
         return value
 
 

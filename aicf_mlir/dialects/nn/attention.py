@@ -25,6 +25,7 @@ from aicf_mlir.dialects.nn.attention_gradients import (
 )
 from aicf_mlir.dialects.nn.attention_heads import DropoutBase, HeadsOp, dropout_properties, out_type, row_type
 from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
+from aicf_mlir.dialects.nn.common import Canonicalized
 from aicf_mlir.dialects.nn.randomness import RANDOM, DropoutOp
 from aicf_mlir.dialects.nn.shape import as_element, wide_element
 from aicf_mlir.ir.expect import Value, is_float
@@ -35,7 +36,7 @@ from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of
 __all__ = ["AttentionDropoutOp", "AttentionOp"]
 
 
-class AttentionBase(HeadsOp, DifferentiableInPartsInterface, abc.ABC):
+class AttentionBase(HeadsOp, DifferentiableInPartsInterface, Canonicalized, abc.ABC):
     """What attention gives, with and without dropout."""
 
     out = result_def(TensorType)

@@ -17,10 +17,12 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects.nn import pointwise
+from aicf_mlir.dialects.nn.attention import AttentionBase
 from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, ReductionOp
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.linear_algebra import LinearOp, MatmulOp
 from aicf_mlir.dialects.nn.pointwise import GRADIENTS, PointwiseOp
+from aicf_mlir.dialects.nn.repeated_heads import ShareHeads
 from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp, TransposeOp
 from aicf_mlir.dialects.nn.slicing import ConcatOp, SplitOp
 from aicf_mlir.ir.dtypes import element_name
@@ -338,6 +340,7 @@ PATTERNS: Mapping[type[Operation], tuple[RewritePattern, ...]] = {
     LinearOp: (LinearOfTransposedWeight(),),
     SplitOp: (SplitOfConcat(),),
     ConcatOp: (ConcatOfSplit(),),
+    AttentionBase: (ShareHeads(),),
     **dict.fromkeys((pointwise.AddOp, pointwise.SubOp, pointwise.MulOp, pointwise.DivOp), ARITHMETIC),
     pointwise.NegOp: (CancelNegations(),),
     **{

@@ -21,6 +21,7 @@ from aicf_mlir.dialects.nn.attention import AttentionBase
 from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, ReductionOp
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.linear_algebra import LinearOp, MatmulOp
+from aicf_mlir.dialects.nn.pieces import ByPieces
 from aicf_mlir.dialects.nn.pointwise import GRADIENTS, PointwiseOp
 from aicf_mlir.dialects.nn.repeated_heads import ShareHeads
 from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp, TransposeOp
@@ -253,7 +254,9 @@ class SplitOfConcat(RewritePattern):
 
 
 class ConcatOfSplit(RewritePattern):
-    """concat(split(x)) of all parts in order -> x; concat(x) -> x"""
+    """concat(split(x)) of all parts in order -> x; concat(x) -> x; concat(concat(a, b), c) -> concat(a, b, c) if nothing else
+    reads the inner one
+    """
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ConcatOp, rewriter: PatternRewriter) -> None:
@@ -262,6 +265,18 @@ class ConcatOfSplit(RewritePattern):
             replace(rewriter, op, op.inputs[0])
         elif isinstance(inner, SplitOp) and inner.dim == op.dim and [*inner.parts] == [*op.inputs]:
             replace(rewriter, op, inner.x)
+        else:
+            inputs = [part for each in op.inputs for part in joined(each, op)]
+            if len(inputs) > len(op.inputs):
+                replace(rewriter, op, ConcatOp(inputs, op.dim.value.data))
+
+
+def joined(value: SSAValue, outer: ConcatOp) -> list[SSAValue]:
+    """What `value` is joined of along the dimension of `outer`, which alone reads it; else the value."""
+    inner = value.owner
+    if isinstance(inner, ConcatOp) and inner.dim == outer.dim and value.has_one_use():
+        return list(inner.inputs)
+    return [value]
 
 
 class CastOfWidened(RewritePattern):
@@ -328,12 +343,12 @@ def without_transpose(value: SSAValue) -> tuple[SSAValue, bool]:
     return (op.x, True) if isinstance(op, TransposeOp) and swaps_last_two(op) else (value, False)
 
 
-ARITHMETIC = (FoldConstants(), AbsorbBroadcast(), AbsorbNegation(), RemoveMultiplicationByOne())
+ARITHMETIC = (FoldConstants(), AbsorbBroadcast(), AbsorbNegation(), RemoveMultiplicationByOne(), ByPieces())
 
 PATTERNS: Mapping[type[Operation], tuple[RewritePattern, ...]] = {
     ReshapeOp: (RemoveIdentity(), MergeReshapes()),
     TransposeOp: (RemoveIdentity(), MergeTransposes()),
-    CastOp: (RemoveIdentity(), CastOfWidened(), CastOfConcat()),
+    CastOp: (RemoveIdentity(), CastOfWidened(), CastOfConcat(), ByPieces()),
     BroadcastToOp: (RemoveIdentity(), MergeBroadcasts()),
     ReductionOp: (RemoveEmptyReduction(), ReduceBeforeTranspose()),
     MatmulOp: (AbsorbTransposeIntoMatmul(),),
@@ -342,11 +357,11 @@ PATTERNS: Mapping[type[Operation], tuple[RewritePattern, ...]] = {
     ConcatOp: (ConcatOfSplit(),),
     AttentionBase: (ShareHeads(),),
     **dict.fromkeys((pointwise.AddOp, pointwise.SubOp, pointwise.MulOp, pointwise.DivOp), ARITHMETIC),
-    pointwise.NegOp: (CancelNegations(),),
+    pointwise.NegOp: (CancelNegations(), ByPieces()),
     **{
         op: () for name, op in pointwise.CLASSES.items() if name in GRADIENTS
     },  # they keep their operands as they are
-    PointwiseOp: (AbsorbBroadcast(),),
+    PointwiseOp: (AbsorbBroadcast(), ByPieces()),
 }
 """The canonical forms of each op, or of all ops of a class that have no row of their own."""
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -214,30 +215,86 @@ def shares_block(type_: Attribute) -> bool:
     return isinstance(type_, TensorType) and not isinstance(type_.encoding, NoneAttr)
 
 
+@dataclass
+class Alike:
+    """Layouts of one shape, with the same strides."""
+
+    layouts: list[Layout] = field(default_factory=list[Layout])
+    runs: dict[tuple[int, ...], list[int]] = field(default_factory=dict[tuple[int, ...], list[int]])
+    """By the cell of a grid, where runs of neighbours begin in it, in order."""
+    all_in_cells: bool = True
+
+
+class Places:
+    """Places of one block. Slices of one size are found by where they begin: not each is compared with each."""
+
+    def __init__(self) -> None:
+        self._alike: dict[tuple[tuple[int, int], ...], Alike] = {}
+
+    def add(self, layout: Layout) -> None:
+        """Count these places in."""
+        alike = self._alike.setdefault(tuple(layout.significant), Alike())
+        alike.layouts.append(layout)
+        if (found := cell_of(layout)) is None:
+            alike.all_in_cells = False
+        else:
+            insort(alike.runs.setdefault(found[0], []), found[1].start)
+
+    def meets(self, layout: Layout) -> bool:
+        """True if some of these places may be among those; False is certain."""
+        own, found = tuple(layout.significant), cell_of(layout)
+        for shape, alike in self._alike.items():
+            if shape == own and found is not None and alike.all_in_cells:
+                begins, run = alike.runs.get(found[0], []), found[1]
+                after = bisect_left(begins, run.start)
+                if begins[after : after + 1] and begins[after] < run.stop:
+                    return True
+                if after and begins[after - 1] + len(run) > run.start:
+                    return True
+            elif not all(disjoint(layout, other) for other in alike.layouts):
+                return True
+        return False
+
+
 class WrittenLayouts:
     """Places of one block that have been written; exact if the strides nest, as those of slices do."""
 
     def __init__(self, written: Sequence[Layout] = ()) -> None:
-        self._written = list(written)
+        self._written: set[Layout] = set()
+        self._places, self._apart = Places(), Places()
+        self._count = 0
+        """The elements of layouts that are apart from each other."""
+        for layout in written:
+            self.add(layout)
 
     def add(self, layout: Layout) -> None:
         """Count these places as written."""
-        if layout not in self._written:
-            self._written.append(layout)
+        if layout in self._written:
+            return
+        self._written.add(layout)
+        self._places.add(layout)
+        if not self._apart.meets(layout):
+            self._apart.add(layout)
+            self._count += layout.count
 
     def meets(self, layout: Layout) -> bool:
         """True if some of these places may have been written; False is certain."""
-        return any(not disjoint(layout, other) for other in self._written)
+        return self._places.meets(layout)
 
     def have(self, layout: Layout, size: int) -> bool:
         """True if all of these places of a block of `size` elements have been written; True is certain."""
-        if layout.count == 0 or layout in self._written:
-            return True
-        apart: list[Layout] = []
-        for other in self._written:
-            if all(disjoint(other, one) for one in apart):
-                apart.append(other)
-        return sum(other.count for other in apart) == size
+        return layout.count == 0 or layout in self._written or self._count == size
+
+
+def cell_of(layout: Layout) -> tuple[tuple[int, ...], range] | None:
+    """Where `layout` lies in the grid of layouts of its shape and strides, and the neighbours in its cell. Two have places in common
+    only in one cell. None if its strides do not nest, or it lies across cells.
+    """
+    strides = sorted({s for _, s in layout.significant if s} | {1}, reverse=True)
+    box = list(_box(layout, strides))
+    if not layout.count or len(box) != len(strides) or any(digits.start % len(digits) for digits in box[:-1]):
+        return None
+    return tuple(digits.start // len(digits) for digits in box[:-1]), box[-1]
 
 
 def disjoint(left: Layout, right: Layout) -> bool:

@@ -168,7 +168,8 @@ class CopyElision:
             types: dict[SSAValue, AnyTensor] = {
                 result: with_layout(tensor_type(result), place) for _, result, place in own
             }
-            if len(own) < 2 or used or meet or not all(apart(place, others) for place in places):
+            moved = [place for value, _, place in own if not is_same(place, value)]
+            if len(own) < 2 or used or meet or not all(apart(place, others) for place in moved):
                 continue
             if self.reason(writer, types):
                 continue  # some may do, one by one
@@ -242,9 +243,8 @@ class CopyElision:
             readers = [use.operation for use in part.uses if use.operation is not first]
             if join is not None and meet_in(join.output, place, writer, readers):
                 return f"{name}: one launch would use two parts of the result"
-            if join is not None and not apart(
-                place, [each for each in join.inputs if each is not copy.results[0]]
-            ):
+            others = [] if join is None else [each for each in join.inputs if each is not copy.results[0]]
+            if not is_same(place, copy.results[0]) and not apart(place, others):
                 return f"{name}: its place is not certainly apart from other parts"
             if not all(isinstance(op, KernelOp) and not self.reason(op, types) for op in readers):
                 return f"{name}, which others read"
@@ -259,6 +259,12 @@ def meet_in(block: SSAValue, place: Layout, writer: Operation, readers: Sequence
     touched = [*writer.operands, *writer.results, *(result for op in readers for result in op.results)]
     inside = [value for value in touched if kernel.block_of(value) is block]
     return not all(disjoint(layout_of(tensor_type(value)), place) for value in inside)
+
+
+def is_same(place: Layout, part: SSAValue) -> bool:
+    """True if `place` is that of a part, which a join keeps apart from its others."""
+    own = layout_of(tensor_type(part))
+    return place.offset == own.offset and place.significant == own.significant
 
 
 def apart(place: Layout, parts: Sequence[SSAValue]) -> bool:

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import MemRefType, NoneAttr, StridedLayoutAttr, Tenso
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.interpreters.numerics import places
+from aicf_mlir.ir import layouts
 from aicf_mlir.ir.layouts import Layout, WrittenLayouts, disjoint, layout_of, with_layout
 
 
@@ -115,6 +116,50 @@ def test_what_is_called_apart_is_apart(seed: int) -> None:
         if left.is_dense:
             np.testing.assert_array_equal(positions(left).reshape(-1), np.arange(left.count))
     assert claimed > 5
+
+
+def random_slices(choose: random.Random) -> list[Layout]:
+    """Of a block of 4 rows of 60 or of 5 x 12 elements: many alike, at random places."""
+    kinds = [
+        lambda: Layout((4, 3), (60, 1), 3 * choose.randrange(20)),
+        lambda: Layout((4, 3), (60, 1), choose.randrange(58)),
+        lambda: Layout((2, 3), (60, 1), 120 * choose.randrange(2) + choose.randrange(58)),
+        lambda: Layout((4, 5, 2), (60, 12, 1), choose.randrange(11)),
+        lambda: Layout((4, 5, 2), (60, 12, 2), choose.randrange(10)),
+        lambda: Layout((20, 1, 2), (12, 7, 1), choose.randrange(11)),
+    ]
+    chosen = choose.sample(kinds, choose.randint(1, 3))
+    return [choose.choice(chosen)() for _ in range(choose.randint(1, 20))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_places_meet_as_pairs_do(seed: int) -> None:
+    choose = random.Random(seed)
+    for _ in range(50):
+        written, before, filled = WrittenLayouts(), list[Layout](), set[int]()
+        for layout in random_slices(choose):
+            assert written.meets(layout) == any(not disjoint(layout, other) for other in before), (
+                layout,
+                before,
+            )
+            written.add(layout)
+            before.append(layout)
+            filled |= set(positions(layout).reshape(-1))
+            whole = Layout.dense((240,))
+            assert len(filled) == 240 if written.have(whole, 240) else True
+
+
+def test_slices_of_a_size_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compared(left: Layout, right: Layout) -> bool:
+        raise AssertionError(f"{left} and {right} were compared")
+
+    monkeypatch.setattr(layouts, "disjoint", compared)
+    written = WrittenLayouts()
+    for step in range(64):
+        layout = Layout((2, 8), (1280, 1), 20 * step + 4)
+        assert not written.meets(layout)
+        written.add(layout)
+    assert written.meets(Layout((2, 8), (1280, 1), 11)) and not written.meets(Layout((2, 8), (1280, 1), 12))
 
 
 SLICES = (

@@ -287,8 +287,8 @@ class WrittenLayouts:
 
 
 def cell_of(layout: Layout) -> tuple[tuple[int, ...], range] | None:
-    """Where `layout` lies in the grid of layouts of its shape and strides, and the neighbours in its cell. Two have places in common
-    only in one cell. None if its strides do not nest, or it lies across cells.
+    """Where `layout` lies in the grid of layouts of its shape and strides, and the run of neighbours in its cell. Two have
+    places in common only in one cell. None if the strides do not nest, or it lies across cells.
     """
     strides = sorted({s for _, s in layout.significant if s} | {1}, reverse=True)
     box = list(_box(layout, strides))

@@ -26,6 +26,7 @@ from aicf_mlir.dialects.nn.pointwise import GRADIENTS, PointwiseOp
 from aicf_mlir.dialects.nn.repeated_heads import ShareHeads
 from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp, TransposeOp
 from aicf_mlir.dialects.nn.slicing import ConcatOp, SplitOp
+from aicf_mlir.ir.body import BITS
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import broadcast_shapes, with_shape
 from aicf_mlir.ir.properties import ints_attr, is_true
@@ -303,6 +304,25 @@ class CastOfConcat(RewritePattern):
         replace(rewriter, op, ConcatOp([cast.result for cast in casts], inner.dim.value.data))
 
 
+class CastOfTranspose(RewritePattern):
+    """cast(transpose(x)) -> transpose(cast(x)) of no more bytes, if nothing else reads the transpose: a copy moves fewer"""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: CastOp, rewriter: PatternRewriter) -> None:
+        inner = op.x.owner
+        if not isinstance(inner, TransposeOp) or not op.x.has_one_use() or bits(op.result) > bits(op.x):
+            return
+        cast = CastOp(inner.x, element_type(op.result))
+        cast.location, cast.result.name_hint = op.location, op.result.name_hint
+        rewriter.insert(cast)
+        replace(rewriter, op, TransposeOp(cast.result, inner.perm.get_values()))
+
+
+def bits(value: SSAValue) -> int:
+    """Of an element."""
+    return BITS[element_name(element_type(value))]
+
+
 def widens(narrow: SSAValue, wide: SSAValue) -> bool:
     """True if the float type of `wide` has every value of that of `narrow`, and others."""
     return element_name(element_type(narrow)) in EXACT_IN.get(element_name(element_type(wide)), ())
@@ -320,9 +340,17 @@ def swaps_last_two(op: TransposeOp) -> bool:
 
 def without_swap(value: SSAValue, rewriter: PatternRewriter) -> tuple[SSAValue, bool]:
     """`value` with its last two dimensions in the order of the tensor that it is a transpose of, and True if they were
-    swapped.
+    swapped. A cast that nothing else reads is made of that tensor.
     """
     op = value.owner
+    if isinstance(op, CastOp) and value.has_one_use():
+        before, swapped = without_swap(op.x, rewriter)
+        if not swapped:
+            return value, False
+        cast = CastOp(before, element_type(value))
+        cast.location, cast.result.name_hint = op.location, value.name_hint
+        rewriter.insert(cast)
+        return cast.result, True
     if not isinstance(op, TransposeOp) or len(op.perm) < 2:
         return value, False
     *others, row, column = op.perm.get_values()
@@ -348,7 +376,7 @@ ARITHMETIC = (FoldConstants(), AbsorbBroadcast(), AbsorbNegation(), RemoveMultip
 PATTERNS: Mapping[type[Operation], tuple[RewritePattern, ...]] = {
     ReshapeOp: (RemoveIdentity(), MergeReshapes()),
     TransposeOp: (RemoveIdentity(), MergeTransposes()),
-    CastOp: (RemoveIdentity(), CastOfWidened(), CastOfConcat(), ByPieces()),
+    CastOp: (RemoveIdentity(), CastOfWidened(), CastOfConcat(), CastOfTranspose(), ByPieces()),
     BroadcastToOp: (RemoveIdentity(), MergeBroadcasts()),
     ReductionOp: (RemoveEmptyReduction(), ReduceBeforeTranspose()),
     MatmulOp: (AbsorbTransposeIntoMatmul(),),

@@ -64,13 +64,23 @@ class ConvolutionsPass(TargetPass):
             alone = {each for inside in by_block(op) if is_one_layer(inside) for each in inside}
             self.expand(op, Expansion(nests=True), lambda inner: is_small(inner, inner in alone))
             by_image = Expansion(tiles=2 * chip_of(self.target).processors)
-            self.expand(op, by_image, lambda inner: self.is_fast(inner) and is_faster_by_image(inner))
+            self.expand(
+                op,
+                by_image,
+                lambda inner: (
+                    self.is_fast(inner) and is_faster_by_image(inner) and not self.has_own_kernel(inner)
+                ),
+            )
         for inner in list(op.walk()):
             if isinstance(inner, ConvolvingOp) and element_name(element_type(inner.result)) in NARROW:
                 self.widen(inner)
-        for inner in list(op.walk()):
-            if isinstance(inner, nn.ConvolutionOp) and (bias := inner.bias) and not self.runs(inner, True):
-                add_apart(inner, bias)
+        for inside in list(by_block(op)):
+            is_alone = is_one_layer(inside)
+            for inner in inside:
+                if not isinstance(inner, nn.ConvolutionOp) or (bias := inner.bias) is None:
+                    continue
+                if not self.takes_bias(inner, is_alone):
+                    add_apart(inner, bias)
         for inside in list(by_block(op)):
             moving = {inner for inner in inside if self.moves(inner, is_one_layer(inside))}
             if moving and (block := inside[0].parent) is not None:
@@ -100,32 +110,53 @@ class ConvolutionsPass(TargetPass):
         """True if a fast kernel takes `op` with channels last, and none takes it as fast as it stands.
 
         A GPU computes f32 without tensor cores faster with channels first. On tensor cores a library moves the images itself
-        where it has to, and better than copies around one layer do; between several layers nothing is moved.
+        where it has to, and better than copies around one layer do; between several layers nothing is moved. Groups of which it
+        has no fast kernel are moved in any case.
         """
         if not self.runs(op):
             return False
-        if self.is_cpu or not self.is_fast(op):
+        if self.is_cpu or not self.is_fast(op) or self.has_own_kernel(op):
             return True
         if element_name(element_type(op.result)) in NARROW:
             return not (is_alone and has_whole_vectors(op))
         return is_true(op.allow_tf32)
 
-    def runs(self, op: ConvolvingOp, with_bias: bool = False) -> bool:
-        """True if a kernel takes its form with channels last, without or with its bias, that is not the plain loop."""
-        return self.is_fast(form_with_channels_last(op, with_bias))
+    def takes_bias(self, op: nn.ConvolutionOp, is_alone: bool) -> bool:
+        """True if the kernel that computes the sums adds the bias too."""
+        last = self.moves(form(op), is_alone)
+        return self.is_fast(form(op, channels_last=last, with_bias=True))
+
+    def has_own_kernel(self, op: ConvolvingOp) -> bool:
+        """True if a GPU has a kernel for its groups with channels last, and the library no fast one as it stands.
+
+        It has one for groups of one channel and one output.
+        """
+        of = op.convolved
+        weights = of.parts(op.result if isinstance(op, nn.ConvolutionWeightGradOp) else op.operands[1])
+        if self.is_cpu or of.groups == 1 or (weights.channels == 1 and weights.first == of.groups):
+            return False
+        return self.kernel(form(op, channels_last=True)) != self.kernel(form(op))
+
+    def runs(self, op: ConvolvingOp) -> bool:
+        """True if a kernel takes its form with channels last, without its bias, that is not the plain loop."""
+        return self.is_fast(form(op, channels_last=True))
 
     def is_fast(self, op: ConvolvingOp) -> bool:
-        """True if a kernel takes it as it stands that is not the plain loop, the last one of a device."""
+        """True if a kernel takes it as it stands that is not the plain loop."""
+        return bool(self.kernel(op))
+
+    def kernel(self, op: ConvolvingOp) -> str:
+        """The kernel that takes it as it stands; "" for the plain loop, the last one of a device, and for none."""
         (launch,) = lower_as_it_stands(op)
         try:
             kernel = registry.select_kernel(launch.use, self.target)[0]
         except SelectionError:
-            return False
+            return ""
         finally:
             launch.erase()
         device = "cpu" if self.is_cpu else "cuda"
         kernels = [row["name"] for row in registry.kernels_of(launch.op_name) if row["device"] == device]
-        return kernel != kernels[-1]
+        return kernel if kernel != kernels[-1] else ""
 
 
 def is_faster_by_image(op: ConvolvingOp) -> bool:
@@ -196,15 +227,16 @@ def is_small(op: ConvolvingOp, is_alone: bool) -> bool:
     return places <= MOST_PLACES or (is_alone and (is_forward or terms <= FEW_TERMS))
 
 
-def form_with_channels_last(op: ConvolvingOp, with_bias: bool = False) -> ConvolvingOp:
-    """The same convolution on operands of its own that lie so; without its bias unless asked for."""
+def form(op: ConvolvingOp, channels_last: bool = False, with_bias: bool = False) -> ConvolvingOp:
+    """The same convolution on operands of its own, as it stands or with channels last; without its bias unless asked for."""
     shapes = [shape_of(value) for value in op.factors]
-    if not is_true(op.channels_last):
+    if channels_last and not is_true(op.channels_last):
         shapes = [permuted(shape, to_last(len(shape))) for shape in shapes]
     types = [with_shape(value, shape) for value, shape in zip(op.factors, shapes, strict=True)]
     more = [value.type for value in op.operands[2:] if with_bias]
     a, b, *bias = Block(arg_types=[*types, *more]).args
-    return type(op)(a, b, op.convolved._replace(channels_last=True), op.size.get_values(), *bias)
+    of = op.convolved._replace(channels_last=channels_last or is_true(op.channels_last))
+    return type(op)(a, b, of, op.size.get_values(), *bias)
 
 
 def add_apart(op: nn.ConvolutionOp, bias: SSAValue) -> None:

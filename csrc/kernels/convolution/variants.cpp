@@ -1,5 +1,6 @@
 // convolution and its gradients: what they accept, and the kernels that run them.
 #include "kernels/common/rows.h"
+#include "kernels/convolution/groups.h"
 #include "kernels/convolution/launch.h"
 #include "kernels/gemm/problem.h"  // kAct, kAllowTF32
 #include "op/registry.h"
@@ -105,6 +106,30 @@ Status supports_cudnn_of(const OpDesc& op) {
   return supports_cudnn(op);
 }
 
+template <DType dtype>
+Status supports_groups_of(const OpDesc& op) {
+  AICF_TRY(needs_dtype(op, dtype));
+  return supports_groups(op);
+}
+
+// With several channels or outputs in a group the library has no fast engine. With one of each, in 16 bits on
+// an H200: its gradient of x takes 0.9 to 3 times our time; its forward 0.6 to 0.9, but 1 to 10 times for
+// large kernels and for strides without one; its gradient of w 0.4 to 1.6 times, but 0.8 to 62 with a stride.
+// In f32 nothing was measured.
+Status prefers_groups(const OpDesc& op) {
+  constexpr int64_t kLarge = 25;  // positions of a kernel up to which the library's forward engine is faster
+  const Convolution c = convolution_of(op);
+  if (c.group_channels() > 1 || c.group_outputs() > 1) return Status::ok();
+  if (c.dtype == DType::F32) return decline("is not taken for a channel and an output of a group in f32");
+  const int64_t positions = c.kernel[0] * c.kernel[1] * c.kernel[2];
+  const bool strided = c.stride[0] > 1 || c.stride[1] > 1 || c.stride[2] > 1;
+  const bool is_faster =
+      c.direction == Convolves::InputGradient ||
+      (c.direction == Convolves::Forward ? positions > kLarge || (strided && positions == 1)
+                                         : strided || positions == 1);
+  return is_faster ? Status::ok() : decline("is not taken where the library is faster");
+}
+
 // What reads vectors of channels: of images with channels last, in f32.
 Status supports_vectors(const OpDesc& op) {
   AICF_TRY(needs_dtype(op, DType::F32));
@@ -134,6 +159,16 @@ Status supports_depthwise(const OpDesc& op) {
   choosing(library_row(Library::Cudnn, op type "_cudnn", op, kSmAny, AICF_CUDA(prepare_cudnn), supported, \
                        prefers_cudnn, cudnn_workspace),                                                   \
            AICF_CUDA(choices_of_cudnn))
+#define AICF_GROUPS_ROW(op, type, dtype, prepare, workspace)                                               \
+  preferring(                                                                                              \
+      cuda_row(op type "_groups", op, kSmAny, AICF_CUDA((prepare)), supports_groups_of<dtype>, workspace), \
+      prefers_groups)
+#define AICF_GROUPS_ROWS(op, prepare, workspace)                     \
+  AICF_GROUPS_ROW(op, "_f16", DType::F16, prepare, workspace),       \
+      AICF_GROUPS_ROW(op, "_bf16", DType::BF16, prepare, workspace), \
+      AICF_GROUPS_ROW(op, "_f32", DType::F32, prepare, workspace)
+#define AICF_WINDOWS_OF_GROUPS(op) \
+  AICF_GROUPS_ROWS(op, (prepare_with<group_windows_of, group_windows>), nullptr)
 #define AICF_CONVOLUTION_ROWS(op, depthwise, products, workspace)                                    \
   AICF_CUDNN_ROW(op, "_f16", supports_cudnn_of<DType::F16>),                                         \
       AICF_CUDNN_ROW(op, "_bf16", supports_cudnn_of<DType::BF16>),                                   \
@@ -149,9 +184,13 @@ Status supports_depthwise(const OpDesc& op) {
 constexpr Prepare by_windows = prepare_with<window_products_of, convolution_products>;
 constexpr Prepare weights_by_windows = prepare_with<convolution_of, convolution_weight_products>;
 constexpr KernelVariant kVariants[] = {
+    AICF_WINDOWS_OF_GROUPS("convolution"),
     AICF_CONVOLUTION_ROWS("convolution", convolution_depthwise, by_windows, convolution_products_workspace),
+    AICF_WINDOWS_OF_GROUPS("convolution_input_grad"),
     AICF_CONVOLUTION_ROWS("convolution_input_grad", convolution_depthwise, by_windows,
                           convolution_products_workspace),
+    AICF_GROUPS_ROWS("convolution_weight_grad", (prepare_with<group_weights_of, group_weights>),
+                     group_weights_workspace),
     AICF_CONVOLUTION_ROWS("convolution_weight_grad", convolution_depthwise_weights, weights_by_windows,
                           convolution_weight_products_workspace)};
 

@@ -163,3 +163,36 @@ func.func @biases(%x: tensor<2x32x5x5xf32>, %w: tensor<32x32x3x3xf32>, %d: tenso
   %z = nn.convolution %y, %d, %b {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 5, 5>, groups = 2, allow_tf32 = true} : (tensor<2x32x5x5xf32>, tensor<32x16x3x3xf32>, tensor<32xf32>) -> tensor<2x32x5x5xf32>
   func.return %z : tensor<2x32x5x5xf32>
 }
+
+// -----
+
+// Groups of few channels have a kernel on each GPU, which adds a bias. It reads channels last, so they are moved, alone too.
+// CHECK-LABEL: func.func @multiplied
+// CHECK:         nn.convolution %{{.*}}, %{{.*}}, %b
+// CHECK-NEXT:    channels_last = true
+// CUDNN-LABEL: func.func @multiplied
+// CUDNN:         nn.convolution %{{.*}}, %{{.*}}, %b
+// CUDNN-NEXT:    groups = 8, channels_last = true
+// CUDNN-NEXT:    (tensor<2x9x9x8xbf16>, tensor<16x7x7x1xbf16>, tensor<16xbf16>)
+// CUDNN:         nn.convolution_input_grad
+// CUDNN-NEXT:    channels_last = true
+// CUDNN:         nn.convolution_weight_grad
+// CUDNN-NEXT:    channels_last = true
+func.func @multiplied(%x: tensor<2x8x9x9xbf16>, %w: tensor<16x1x7x7xbf16>, %b: tensor<16xbf16>, %dy: tensor<2x16x5x5xbf16>) -> (tensor<2x16x5x5xbf16>, tensor<2x8x9x9xbf16>, tensor<16x1x7x7xbf16>) {
+  %y = nn.convolution %x, %w, %b {stride = array<i64: 2, 2>, dilation = array<i64: 1, 1>, low = array<i64: 3, 3>, size = array<i64: 5, 5>, groups = 8} : (tensor<2x8x9x9xbf16>, tensor<16x1x7x7xbf16>, tensor<16xbf16>) -> tensor<2x16x5x5xbf16>
+  %dx = nn.convolution_input_grad %dy, %w {stride = array<i64: 2, 2>, dilation = array<i64: 1, 1>, low = array<i64: 3, 3>, size = array<i64: 9, 9>, groups = 8} : (tensor<2x16x5x5xbf16>, tensor<16x1x7x7xbf16>) -> tensor<2x8x9x9xbf16>
+  %dw = nn.convolution_weight_grad %x, %dy {stride = array<i64: 2, 2>, dilation = array<i64: 1, 1>, low = array<i64: 3, 3>, size = array<i64: 7, 7>, groups = 8} : (tensor<2x8x9x9xbf16>, tensor<2x16x5x5xbf16>) -> tensor<16x1x7x7xbf16>
+  func.return %y, %dx, %dw : tensor<2x16x5x5xbf16>, tensor<2x8x9x9xbf16>, tensor<16x1x7x7xbf16>
+}
+
+// -----
+
+// One layer of one channel and one output a group stays where it is: the library is fast there. Then the bias is an addition.
+// CUDNN-LABEL: func.func @separate
+// CUDNN-NOT:     channels_last
+// CUDNN:         nn.convolution %x, %w {
+// CUDNN:         nn.add
+func.func @separate(%x: tensor<2x16x9x9xf32>, %w: tensor<16x1x3x3xf32>, %b: tensor<16xf32>) -> tensor<2x16x9x9xf32> {
+  %y = nn.convolution %x, %w, %b {stride = array<i64: 1, 1>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, size = array<i64: 9, 9>, groups = 16} : (tensor<2x16x9x9xf32>, tensor<16x1x3x3xf32>, tensor<16xf32>) -> tensor<2x16x9x9xf32>
+  func.return %y : tensor<2x16x9x9xf32>
+}

@@ -203,7 +203,7 @@ def test_its_plan_for_a_gpu_compiles_without_one(tmp_path: Path) -> None:
     run_stages(traced.module, make_context(), target="sm_90", after_each=stages)
     made = generated_kernels(find_program(stages["plan"]))
     looking = [kernel for kernel in made.values() if any(is_table(each) for each in kernel.body.args)]
-    assert len(looking) > 5
+    assert len(looking) >= 5
     if nvrtc.available():
         assert all(nvrtc.compile_cuda(generate(kernel).source, "sm_90") for kernel in looking)
         return

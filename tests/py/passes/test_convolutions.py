@@ -82,6 +82,10 @@ BETWEEN: dict[str, Between] = {
     "average pool": (lambda x: F.avg_pool2d(x, 2), {}),
     "depthwise": (lambda x, deep: deep(x), {"deep": nn.Conv2d(8, 8, 3, padding=1, groups=8)}),
     "groups": (lambda x, deep: deep(x), {"deep": nn.Conv2d(8, 8, 3, padding=1, groups=2)}),
+    "outputs of groups": (
+        lambda x, deep, thin: thin(deep(x)),
+        {"deep": nn.Conv2d(8, 16, 3, padding=1, groups=8), "thin": nn.Conv2d(16, 8, 1)},
+    ),
     "transposed": (lambda x, up: up(x), {"up": nn.ConvTranspose2d(8, 8, 2, stride=2)}),
     "squeeze and excite": (
         lambda x, gate: x * torch.sigmoid(gate(F.adaptive_avg_pool2d(x, 1))),
@@ -143,8 +147,13 @@ def test_values_stay(between: str, target: str, precision: PrecisionName) -> Non
     step = step_of(BETWEEN[between], precision)
     inputs = values_of(step)
     after = run_pipeline(step, f'convolutions{{target="{target}"}},dce')
-    assert bool(convolutions(after)) == (target != "sm_90")
-    assert all(is_true(op.channels_last) == (precision == "tf32") for op in convolutions(after))
+    left = convolutions(after)
+    of_groups = between in ("groups", "outputs of groups")  # a GPU has a kernel for them without a library
+    assert bool(left) == (target != "sm_90" or of_groups)
+    for op in left:
+        is_moved = precision == "tf32" or (of_groups and op.convolved.groups > 1)
+        assert is_true(op.channels_last) == is_moved, op
+        assert target != "sm_90" or op.convolved.groups > 1, op
     for before, now in zip(
         run_function(step, inputs, EXACT), run_function(after, inputs, EXACT), strict=True
     ):
@@ -300,6 +309,33 @@ def test_gradients_in_cells(case: Any, in_cells: bool, monkeypatch: pytest.Monke
     np.testing.assert_allclose(now, before, rtol=1e-9, atol=1e-12)
 
 
+GROUPED = {
+    "a channel, two outputs": (((2, 8, 9, 9), 16, (7, 7), (2, 2), (3, 3)), 8, True),
+    "two channels, an output": (((2, 16, 9, 9), 8, (3, 3), (1, 1), (1, 1)), 8, True),
+    "four of each": (((2, 16, 9, 9), 16, (3, 3), (2, 2), (1, 1)), 4, True),
+    "one of each": (((2, 16, 9, 9), 16, (3, 3), (1, 1), (1, 1)), 16, False),
+    "many of each": (((2, 32, 9, 9), 32, (3, 3), (1, 1), (1, 1)), 2, False),
+}
+"""As `FEW`, the groups, and if a kernel for few channels of a group takes them though they are alone, or of f32."""
+
+
+@pytest.mark.parametrize("dilated", [False, True])
+@pytest.mark.parametrize("element", [bf16, f32], ids=str)
+@pytest.mark.parametrize("case", GROUPED)
+@pytest.mark.parametrize(
+    "kind", [nn_ops.ConvolutionOp, nn_ops.ConvolutionInputGradOp, nn_ops.ConvolutionWeightGradOp]
+)
+def test_groups_of_few_channels(
+    kind: type[ConvolvingOp], case: str, element: Attribute, dilated: bool
+) -> None:
+    """They are moved to where their kernel takes them. Others of one layer stay: f32 weights as products or sums of windows."""
+    shapes, groups, is_moved = GROUPED[case]
+    before, now, left = convolved(kind, shapes, dilated, element, groups)
+    stays = not is_moved and kind is nn_ops.ConvolutionWeightGradOp and element == f32
+    assert [is_true(op.channels_last) for op in left] == ([] if stays else [is_moved])
+    np.testing.assert_allclose(now, before, rtol=1e-9, atol=1e-12)
+
+
 MANY_PLACES = ((2, 3, 32, 34), 9, (3, 3), (1, 1), (1, 1)), ((1, 9, 2048), 8, (1,), (1,), (0,))
 """Of images that are taken in parts."""
 
@@ -322,7 +358,7 @@ def test_gradients_by_image(
 
 
 def convolved(
-    kind: type[ConvolvingOp], case: Any, dilated: bool, element: Attribute = bf16
+    kind: type[ConvolvingOp], case: Any, dilated: bool, element: Attribute = bf16, groups: int = 1
 ) -> tuple[Array, Array, list[ConvolvingOp]]:
     """What an op computes before the pass and after it, and those that are left."""
     (n, channels, *spatial), outputs, kernel, stride, low = case
@@ -331,7 +367,11 @@ def convolved(
     out = [(size + 2 * pad - step * (k - 1) - 1) // every + 1 for size, k, every, pad, step in numbers]
     if min(out) < 1:
         pytest.skip("no window")
-    shapes = {"x": (n, channels, *spatial), "w": (outputs, channels, *kernel), "y": (n, outputs, *out)}
+    shapes = {
+        "x": (n, channels, *spatial),
+        "w": (outputs, channels // groups, *kernel),
+        "y": (n, outputs, *out),
+    }
     made = {
         nn_ops.ConvolutionOp: "y",
         nn_ops.ConvolutionInputGradOp: "x",
@@ -341,7 +381,7 @@ def convolved(
     given = given[::-1] if made == "x" else given
     block = Block(arg_types=[TensorType(element, shape) for shape in given])
     a, b = block.args
-    op = kind(a, b, Convolved(stride, dilation, low), shapes[made][2:])
+    op = kind(a, b, Convolved(stride, dilation, low, groups), shapes[made][2:])
     block.add_ops([op, func.ReturnOp(op.result)])
     module = ModuleOp([func.FuncOp("f", (block.arg_types, op.result_types), Region(block))])
     inputs = [np.random.default_rng(0).standard_normal(shape) for shape in given]

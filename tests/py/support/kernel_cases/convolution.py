@@ -1,4 +1,4 @@
-"""Convolutions of as many channels as tensor cores take: the samples of nn have few."""
+"""Convolutions of as many channels as tensor cores take, and of many groups of few: the samples of nn have few."""
 
 from __future__ import annotations
 
@@ -17,12 +17,30 @@ SHAPES = (
     ((4, 8, 20, 20), 32, (8, 8), (4, 4), (0, 0), (4, 4), 1),
     ((8, 3, 16, 16), 16, (3, 3), (1, 1), (1, 1), (16, 16), 1),
     ((8, 16, 16, 16), 32, (3, 3), (2, 2), (1, 1), (8, 8), 1),
+    ((2, 48, 16, 16), 96, (7, 7), (2, 2), (3, 3), (8, 8), 48),
+    ((2, 24, 8, 9), 48, (3, 3), (1, 1), (1, 1), (8, 9), 24),
+    ((2, 16, 9, 9), 16, (1, 1), (2, 2), (0, 0), (5, 5), 16),
+    ((2, 8, 7, 5), 8, (5, 5), (2, 2), (2, 2), (4, 3), 8),
+    ((2, 6, 9, 9), 18, (5, 3), (1, 2), (2, 1), (9, 5), 6),
+    ((2, 12, 9, 9), 12, (3, 3), (1, 1), (1, 1), (9, 9), 6),
+    ((2, 32, 9, 9), 32, (3, 3), (2, 2), (1, 1), (5, 5), 8),
+    ((2, 32, 9, 8), 16, (3, 3), (1, 1), (1, 1), (9, 8), 16),
+    ((2, 4, 6, 300), 4, (3, 3), (1, 1), (1, 1), (6, 300), 4),
+    ((2, 4, 24, 24), 4, (17, 19), (1, 1), (8, 9), (24, 24), 4),
 )
 """x [N, C, spatial], outputs, kernel, stride, padding in front, windows, groups."""
+DILATED = (
+    ((2, 16, 12, 12), 16, (3, 3), (1, 2), (2, 3), (12, 6), 16, (2, 3)),
+    ((1, 8, 20, 21), 16, (3, 4), (2, 2), (4, 0), (8, 8), 8, (4, 2)),
+)
+"""The same, and the dilation."""
 
 
 def convolution(result: str, make: Maker) -> Iterator[Case]:
-    for x, outputs, kernel, stride, low, size, groups in SHAPES:
+    for x, outputs, kernel, stride, low, size, groups, dilation in (
+        *((*shape, (1, 1)) for shape in SHAPES),
+        *DILATED,
+    ):
         shapes = {"x": x, "w": (outputs, x[1] // groups, *kernel), "y": (x[0], outputs, *size)}
         for last in (True, False):
             places = {
@@ -34,13 +52,13 @@ def convolution(result: str, make: Maker) -> Iterator[Case]:
                 given.reverse()  # dy, then w
             attrs: dict[str, Any] = {
                 "stride": list(stride),
-                "dilation": [1, 1],
+                "dilation": list(dilation),
                 "low": list(low),
                 "groups": groups,
                 "size": list(shapes[result][2:]),
                 "channels_last": last,
             }
-            out, label = [make.out(*places[result])], f"{x} {outputs} {kernel} {last}"
+            out, label = [make.out(*places[result])], f"{x} {outputs} {kernel} {dilation} {last}"
             yield Case(label, given, out, attrs, scale=1.0)
             if result == "y":
                 with_bias = [*given, make.normal(outputs)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -268,6 +269,18 @@ def row_sorts(make: Maker) -> Iterator[Case]:
         yield Case(f"{rows}, {sources}", [index], out, attrs, ((1, 0), (1, 1)), exact=True)
 
 
+def convolutions(result: str, make: Maker) -> Iterator[Case]:
+    """Groups of one channel: more vectors of channels than a grid has threads."""
+    shapes = {"x": (4, 112, 128, 64), "w": (64, 3, 3, 1), "y": (4, 112, 128, 64)}
+    given = [make.integers(*shape, limit=2) for name, shape in shapes.items() if name != result]
+    if result == "x":
+        given.reverse()  # dy, then w
+    numbers = {"stride": [1, 1], "dilation": [1, 1], "low": [1, 1], "size": list(shapes[result][1:-1])}
+    attrs = {**numbers, "groups": 64, "channels_last": True}
+    for allowed in allowances(make):
+        yield Case(f"groups {allowed}", given, [make.out(*shapes[result])], {**attrs, **allowed}, exact=True)
+
+
 LARGE: dict[str, Generator] = {
     "argsort": sorts,
     "sort_rows": row_sorts,
@@ -285,4 +298,7 @@ LARGE: dict[str, Generator] = {
     "adam_step": adams,
     "check_index": indices,
     "check_finite": finites,
+    "convolution": partial(convolutions, "y"),
+    "convolution_input_grad": partial(convolutions, "x"),
+    "convolution_weight_grad": partial(convolutions, "w"),
 }

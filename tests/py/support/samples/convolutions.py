@@ -46,6 +46,8 @@ CASES = (
     Numbers((2, 8, 6, 6), 8, (3, 3), Convolved((2, 2), (1, 1), (1, 1)), (3, 3)),
     Numbers((1, 2, 4, 5, 4), 3, (2, 3, 2), Convolved((1, 2, 2), (1, 1, 1), (1, 1, 0)), (5, 3, 2)),
     Numbers((1, 1, 3, 3), 2, (5, 5), Convolved((1, 1), (1, 1), (2, 2)), (3, 3)),
+    Numbers((2, 6, 11), 12, (4,), Convolved((2,), (1,), (3,), 6), (6,)),
+    Numbers((1, 4, 4, 5, 6), 4, (2, 3, 2), Convolved((1, 2, 2), (2, 1, 1), (1, 1, 0), 4), (3, 3, 3)),
 )
 
 
@@ -72,7 +74,7 @@ def gradient(case: Numbers, of: int, given: Any, dy: Any) -> Any:
 def convolutions() -> Iterator[Sample]:
     """The three ops of each case, and some of them with channels last."""
     for number, case in enumerate(CASES):
-        for last in (False, True) if number in (1, 3, 5, 6, 7) else (False,):
+        for last in (False, True) if number in (1, 3, 5, 6, 7, 9, 10) else (False,):
             yield from three(case, last)
 
 

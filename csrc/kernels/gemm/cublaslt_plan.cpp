@@ -48,6 +48,19 @@ double least_work(const GemmProblem& p, bool tf32) {
   return is_wide(p) && p.k >= kShortSum ? int64_t{1} << 32 : 3 << 27;
 }
 
+// The same of one call of several, in 16 bits, on an H200. Our own of odd rows takes half a microsecond for a
+// million products of elements: 155 for 256 x 12 products of 49 x 49 x 32, where the library takes 134 for
+// three calls of 315 million. Of other rows ours is slow for short sums: 77 for 16 x 8 products of 512 x 512
+// x 64, 824 for 32 x 12 of 1024 x 1024 x 64 and 1243 for 4 x 32 of 2048 x 2048 x 128, where the library takes
+// 48, 317 and 352; and 18 for 8 x 16 of 256 x 256 x 64, where it takes 22. Of long sums it is 38 and 42 for
+// 16 x 8 of 512 x 64 x 512, 272 and 265 for 32 x 12 of 1024 x 64 x 1024, 576 and 314 for 4 x 32 of 2048 x 128
+// x 2048.
+double least_of_calls(const GemmProblem& p) {
+  constexpr int64_t kShortSum = 128;
+  if (!rows_are_wide(p)) return 1 << 24;
+  return p.k <= kShortSum ? int64_t{1} << 28 : int64_t{1} << 31;
+}
+
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // Whether the library has to divide k to fill a chip with the results of one call, `batch` of them.
@@ -97,13 +110,13 @@ Status prefers_cublaslt(const OpDesc& op) {
   // Of these two nothing was measured.
   if (calls.count > 1 && (tf32 || p.dtype == DType::F64))
     return decline("is not taken for two levels of a batch in ", tf32 ? "tf32" : dtype_name(p.dtype));
-  if (calls.count > 1 && rows_are_wide(p))
-    return decline("is taken for two levels of a batch where rows are no multiple of 16 bytes");
+  const bool half = dtype_size(p.dtype) == 2;
+  if (calls.count > 1 && rows_are_wide(p) && !half)
+    return decline(
+        "is taken for two levels of a batch where rows are no multiple of 16 bytes, or in 16 bits");
   const double work = static_cast<double>(calls.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) *
                       static_cast<double>(p.k);
-  // Our own of odd rows takes half a microsecond for a million products of elements: 155 for 256 x 12
-  // products of 49 x 49 x 32 on an H200. The library takes 134 for three calls of 315 million.
-  const double least = calls.count > 1 && dtype_size(p.dtype) == 2 ? 1 << 24 : least_work(p, tf32);
+  const double least = calls.count > 1 && half ? least_of_calls(p) : least_work(p, tf32);
   if (work < least)
     return decline("is taken for ", static_cast<int64_t>(least), " products of elements or more",
                    calls.count > 1 ? " in each call, got " : ", got ", static_cast<int64_t>(work));

@@ -67,14 +67,16 @@ def heads(images: int, count: int, rows: int, size: int, element: str = "bf16") 
     [
         (64, 4, 196, 48, True),
         (4, 64, 196, 48, True),
-        (64, 4, 256, 64, False),  # rows of 16 bytes: our own tiles copy them at once
+        (64, 4, 256, 64, True),  # rows of 16 bytes, short sums, and work enough in each call
+        (64, 4, 128, 64, False),  # rows of 16 bytes: our own tiles copy them at once
+        (16, 4, 512, 256, False),  # long sums: our own tiles are as fast up to more work
         (64, 17, 196, 48, False),  # too many calls
         (64, 16, 196, 48, True),  # as many calls as there may be
         (256, 12, 49, 32, True),  # windows: less work in each than one product needs
         (64, 4, 98, 24, False),  # enough work in all, too little in each call
     ],
 )
-def test_two_levels_of_a_batch_are_calls_where_rows_are_odd(
+def test_which_two_levels_of_a_batch_are_calls(
     images: int, count: int, rows: int, size: int, taken: bool
 ) -> None:
     q, out = heads(images, count, rows, size), ("bf16", (images, count, rows, rows))
@@ -89,7 +91,13 @@ def test_two_levels_of_a_batch_are_calls_where_rows_are_odd(
 @pytest.mark.parametrize(
     ("name", "element", "sizes", "reason"),
     [
-        ("bf16", "bf16", (64, 4, 256, 64), "is taken for two levels of a batch where rows are no multiple"),
+        (
+            "bf16",
+            "bf16",
+            (64, 4, 128, 64),
+            "268435456 products of elements or more in each call, got 67108864",
+        ),
+        ("bf16", "bf16", (64, 4, 256, 64), ""),
         ("f16", "f16", (64, 4, 98, 24), "16777216 products of elements or more in each call, got 14751744"),
         ("f16", "f16", (64, 4, 196, 48), ""),
         ("f32", "f32", (64, 4, 196, 64), "is taken for two levels of a batch where rows are no multiple"),

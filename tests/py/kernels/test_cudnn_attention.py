@@ -73,7 +73,11 @@ def test_few_scores_are_for_our_own_kernels_unless_it_is_named() -> None:
         (projected("bf16", 2, 64, 2, 20), {}, "needs heads of a multiple of 8 elements"),
         (projected("bf16", 2, 64, 2, 256), {}, "needs heads of at most 128 elements"),
         (projected("bf16", 2, 64, 2, 64), {"scale": -1.0}, "needs a positive scale"),
-        (projected("bf16", 2, 64, 2, 64), {"mask": ("i1", (1, 1, 64, 64))}, "has no mask"),
+        (
+            projected("bf16", 128, 2048, 1, 64),
+            {"mask": ("i1", (128, 1, 2048, 2048))},
+            "needs a mask of at most",
+        ),
         (
             [
                 ("bf16", (2, 2, 64, 64), (8192, 4096, 64, 1)),
@@ -84,12 +88,33 @@ def test_few_scores_are_for_our_own_kernels_unless_it_is_named() -> None:
         ),
         (projected("bf16", 1, 65536, 1, 64), {}, "needs scores of one image of at most 2147483648 bytes"),
     ],
-    ids=["odd size", "large size", "negative scale", "mask", "repeated heads", "long"],
+    ids=["odd size", "large size", "negative scale", "large mask", "repeated heads", "long"],
 )
 def test_what_it_declines(operands: list[Spec], options: dict[str, Any], reason: str) -> None:
     with pytest.raises(SelectionError, match=reason):
         select(operands, False, "attention_bf16_cudnn", **options)
     assert not select(operands, False, **options)[0].endswith("cudnn")
+
+
+MASKS: dict[str, tuple[tuple[int, int, int], Spec, str, int]] = {
+    "bool": ((16, 512, 8), ("i1", (16, 1, 512, 512)), "cudnn", 16 * 512 * 512 * 2),
+    "keys of a sequence": ((16, 512, 8), ("i1", (16, 1, 1, 512)), "cudnn", 16 * 512 * 512 * 2),
+    "summands of odd rows": ((64, 197, 12), ("bf16", (1, 12, 197, 197)), "cudnn", 12 * 197 * 200 * 2),
+    "summands of f32": ((16, 512, 8), ("f32", (1, 1, 512, 512)), "cudnn", 512 * 512 * 4),
+    "few queries and keys": ((1024, 49, 6), ("bf16", (1, 6, 49, 49)), "tc", 0),
+}
+"""By name: batch, length and heads; the mask; which kernel takes it, and the bytes of the mask as summands."""
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_lies_in_the_workspace(name: str) -> None:
+    (batch, length, heads), mask, kernel, size = MASKS[name]
+    operands = projected("bf16", batch, length, heads, 64)
+    found, workspace = select(operands, False, mask=mask)
+    assert found == f"attention_bf16_{kernel}"
+    if kernel == "cudnn":
+        assert workspace == (1 << 20) + -(-size // 256) * 256
+        assert select(operands, True, mask=mask)[1] - select(operands, True)[1] == -(-size // 256) * 256
 
 
 def test_the_workspace_of_a_gradient_holds_the_scores_of_a_slab() -> None:

@@ -204,7 +204,7 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("attention_grad", ATTENTION_GRAD | {"largest": f32((2, 3, 4))}, HEAD_GRADIENTS, SCALE, "largest: expected f32[2, 4, 3], got f32[2, 3, 4]"),
     ("attention_grad", ATTENTION_GRAD | {"total": f32((2, 3, 4))}, HEAD_GRADIENTS, SCALE, "total: expected f32[2, 4, 3], got f32[2, 3, 4]"),
     ("attention_grad", ATTENTION_GRAD, HEAD_GRADIENTS | {"dkey": f32((2, 4, 5, 8))}, SCALE, "dkey: expected f32[2, 2, 5, 8], got f32[2, 4, 5, 8]"),
-    ("attention_mask_grad", ATTENTION_GRAD | {"mask": ("i1", (1, 4, 3, 5))}, {"dmask": f32((1, 4, 3, 5))}, SCALE, "mask: expected numbers, got i1[1, 4, 3, 5]"),
+    ("attention_mask_grad", ATTENTION_GRAD | {"mask": [("i1", (1, 4, 3, 5))]}, {"dmask": f32((1, 4, 3, 5))}, SCALE, "mask: expected numbers, got i1[1, 4, 3, 5]"),
     ("attention_mask_grad", ATTENTION_GRAD | {"mask": f32((1, 4, 1, 5))}, {"dmask": f32((1, 4, 1, 5))}, SCALE, "dmask: expected f32[1, 4, 3, 5], got f32[1, 4, 1, 5]"),
     ("advance", {"step": [("f64", (2,))]}, {"step": [("f64", (2,))]}, {}, "step: expected f32[n] with n of 1 or more, got f64[2]"),
     ("advance", {"step": f32((0,))}, {"step": f32((0,))}, {}, "step: expected f32[n] with n of 1 or more, got f32[0]"),

@@ -50,6 +50,7 @@ def shown_by(mask: torch.Tensor, emit: Emitter, queries: int, keys: int) -> Show
 
 def look(mask: torch.Tensor, queries: int, keys: int) -> Shown:
     """What `mask` shows: a bool, or a summand of scores."""
+    mask = mask.cpu()
     if mask.is_floating_point() and bool(((mask == 0) | (mask == -inf)).all()):
         mask = mask == 0
     mask = without_repeats(mask)

@@ -234,19 +234,22 @@ def test_a_missing_number_is_no_zero_behind_relu(element: str) -> None:
 @pytest.mark.parametrize("element", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("levels", [(3, 5), (5, 3)])
 @pytest.mark.parametrize("trans", [(False, False), (False, True), (True, False), (True, True)])
-def test_two_levels_of_a_batch(element: str, levels: tuple[int, int], trans: tuple[bool, bool]) -> None:
-    """Views of joint projections, whose rows start anywhere, into a block whose other elements stay."""
+@pytest.mark.parametrize("sizes", [(49, 37, 24, 1), (48, 40, 24, 8)], ids=["odd rows", "rows of vectors"])
+def test_two_levels_of_a_batch(
+    element: str, levels: tuple[int, int], trans: tuple[bool, bool], sizes: tuple[int, int, int, int]
+) -> None:
+    """Views of joint projections, whose rows start anywhere or at vectors, into a block whose other elements stay."""
     dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[element]
     draw = torch.Generator("cuda").manual_seed(1)
     outer, inner = levels
-    m, n, k = 49, 37, 24
+    m, n, k, more = sizes
 
     def operand(rows: int, columns: int) -> torch.Tensor:
-        joint = torch.randn(outer, rows, 3, inner, columns + 1, generator=draw, device="cuda").to(dtype)
+        joint = torch.randn(outer, rows, 3, inner, columns + more, generator=draw, device="cuda").to(dtype)
         return joint[:, :, 1, :, :columns].transpose(1, 2)
 
     a, b = operand(*((k, m) if trans[0] else (m, k))), operand(*((n, k) if trans[1] else (k, n)))
-    block = torch.full((outer, m, inner, n + 3), 7.0, device="cuda", dtype=dtype)
+    block = torch.full((outer, m, inner, n + 8), 7.0, device="cuda", dtype=dtype)
     out = block[..., :n].transpose(1, 2)
     attrs = {"trans_a": trans[0], "trans_b": trans[1], "allow_tf32": False}
     op_call(OpKind.Gemm, {"a": a, "b": b}, {"out": out}, attrs, f"gemm_{element}_cublaslt")

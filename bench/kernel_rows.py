@@ -116,6 +116,61 @@ def masked_attentions() -> Iterator[Row]:
                   tuple(kernel.replace("attention", "attention_grad") for kernel in kernels))  # fmt: skip
 
 
+GROUPED = (
+    (48, 96, 64, 7, 2),
+    (384, 768, 8, 3, 1),
+    (48, 48, 128, 1, 2),
+    (96, 96, 112, 3, 2),
+    (144, 144, 56, 3, 1),
+    (48, 48, 64, 7, 1),
+)
+"""Channels, each a group; outputs, rows and columns of an image, of a kernel, and the stride. 64 images in bf16."""
+
+
+def grouped_convolutions() -> Iterator[Row]:
+    """Forward and both gradients, by our kernel and by cuDNN's."""
+    for channels, outputs, size, kernel, stride in GROUPED:
+        low = kernel // 2
+        out = (size + 2 * low - kernel) // stride + 1
+        x, y = (make(64, n, n, c, dtype=torch.bfloat16) for n, c in ((size, channels), (out, outputs)))
+        w = make(outputs, kernel, kernel, 1, dtype=torch.bfloat16)
+        attrs = {
+            "stride": [stride] * 2,
+            "dilation": [1, 1],
+            "low": [low] * 2,
+            "groups": channels,
+            "channels_last": True,
+        }
+        for op, given, made, sides in (
+            ("convolution", (x, w), y, [out] * 2),
+            ("convolution_input_grad", (y, w), x, [size] * 2),
+            ("convolution_weight_grad", (x, y), w, [kernel] * 2),
+        ):
+            kind = getattr(OpKind, "".join(word.capitalize() for word in op.split("_")))
+            label = f"{op} 64x{channels}x{size}x{size} groups of 1 and {outputs // channels}, {kernel}x{kernel}, stride {stride}"
+            names = tuple(f"{op}_bf16_{name}" for name in ("groups", "cudnn"))
+            yield Row(
+                label, kind, list(given), [torch.empty_like(made)], {**attrs, "size": sides}, kernels=names
+            )
+
+
+VIEWED = ((16, 8, 512, 64), (32, 12, 1024, 64), (8, 16, 256, 64), (4, 32, 2048, 128))
+"""Batch, heads, rows, elements of a head."""
+
+
+def products_of_heads() -> Iterator[Row]:
+    """Of hand-written attention: heads are views of a joint projection, two levels of a batch."""
+    for batch, heads, rows, size in VIEWED:
+        q, k = make(batch, rows, 3, heads, size, dtype=torch.bfloat16).transpose(1, 3)[:, :, :2].unbind(2)
+        scores = make(batch, heads, rows, rows, dtype=torch.bfloat16)
+        out = make(batch, rows, heads, size, dtype=torch.bfloat16).transpose(1, 2)
+        flops = 2 * batch * heads * rows * rows * size
+        names = ("gemm_bf16_tc", "gemm_bf16_cublaslt")
+        shape = f"heads {batch}x{heads}x{rows}x{size}"
+        yield Row(f"scores of {shape}", OpKind.Gemm, [q, k], [scores], {"trans_b": True}, flops, names)
+        yield Row(f"values of {shape}", OpKind.Gemm, [scores, k], [out], {}, flops, names)
+
+
 LINES = ((1, 1_000_000), (256, 8192), (4096, 1000), (100_000, 40), (32, 131_072))
 """Rows, and their elements."""
 
@@ -217,6 +272,8 @@ def index_rows() -> Iterator[Row]:
     yield from layouts()
     yield from attentions()
     yield from masked_attentions()
+    yield from grouped_convolutions()
+    yield from products_of_heads()
     yield from orders()
     yield from running()
     yield from scatters()

@@ -33,6 +33,15 @@ struct MaskParts {
   explicit MaskParts(const AttentionProblem& p);
 };
 
+// Heads of at most this many queries and keys as one tile: each operand is read once, and the gradients share
+// the scores. f16 and bf16, for queries and values of at most this size; the gradients without heads of keys
+// that several heads of queries share.
+constexpr int64_t kMostTileRows = 64, kLargestTileHead = 128;
+Status attention_tile(const AttentionProblem& p, const LaunchContext& ctx);
+Status attention_grad_tile(const AttentionProblem& p, const LaunchContext& ctx);
+Status attention_mask_grad_tile(const AttentionProblem& p, const LaunchContext& ctx);
+size_t attention_mask_grad_tile_workspace(const OpDesc& op);
+
 // Attention and its gradient on Hopper's tensor cores, f16 and bf16, with a positive scale, for queries and
 // values of at most this size.
 constexpr int64_t kLargestHopperHead = 128;

@@ -7,8 +7,7 @@ namespace aicf {
 using namespace cuda;
 
 Status attention_mask_grad_cuda(const AttentionProblem& p, const LaunchContext& ctx) {
-  const int64_t all = p.dmask_images * p.dmask_heads * p.queries * p.keys;
-  if (all == 0) return Status::ok();
+  if (p.dmask_images * p.dmask_heads * p.queries * p.keys == 0) return Status::ok();
   return with_float_type(p.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     auto* delta = static_cast<Compute<T>*>(ctx.workspace);
@@ -23,9 +22,7 @@ Status attention_mask_grad_cuda(const AttentionProblem& p, const LaunchContext& 
                       static_cast<unsigned>(parts.count));
       AICF_TRY(launch(ctx, grid, S::kThreads, kMaskShared<S>, attention_mask_grad_kernel<S>, p, delta, sums,
                       parts.shared, wide));
-      if (sums == nullptr) return Status::ok();
-      return launch(ctx, grid_stride_blocks(all, kDeltaThreads), kDeltaThreads, 0,
-                    attention_mask_parts_kernel<T>, p, sums, parts.count);
+      return sums == nullptr ? Status::ok() : add_mask_parts<T>(p, ctx, sums, parts.count);
     });
   });
 }

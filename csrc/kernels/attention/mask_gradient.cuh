@@ -77,22 +77,39 @@ __global__ void __launch_bounds__(S::kThreads, sizeof(typename S::T) == 2 && S::
     }
 }
 
-// The parts, in order.
+// The parts in order: eight groups of threads have an eighth of them each, and their sums are added in order.
+constexpr int kPartGroups = 8;
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads)
     attention_mask_parts_kernel(const __grid_constant__ AttentionProblem p, const Compute<T>* sums,
                                 int64_t parts) {
   dependency_wait();
+  constexpr int kOwn = kDeltaThreads / kPartGroups;
+  __shared__ Compute<T> totals[kPartGroups][kOwn];
+  const int own = threadIdx.x % kOwn, group = threadIdx.x / kOwn;
   const int64_t all = p.dmask_images * p.dmask_heads * p.queries * p.keys;
-  for (int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; at < all;
-       at += static_cast<int64_t>(gridDim.x) * blockDim.x) {
-    Compute<T> total = sums[at];
-    for (int64_t part = 1; part < parts; ++part) total += sums[part * all + at];
-    if (p.dmask_wide)
-      static_cast<Compute<T>*>(p.dmask)[at] = total;
-    else
-      static_cast<T*>(p.dmask)[at] = narrow<T>(total);
-  }
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kOwn + own;
+  Compute<T> total = 0;
+#pragma unroll 8
+  for (int64_t part = parts * group / kPartGroups; part < parts * (group + 1) / kPartGroups; ++part)
+    total += at < all ? sums[part * all + at] : Compute<T>(0);
+  totals[group][own] = total;
+  __syncthreads();
+  if (group > 0 || at >= all) return;
+  for (int g = 1; g < kPartGroups; ++g) total += totals[g][own];
+  if (p.dmask_wide)
+    static_cast<Compute<T>*>(p.dmask)[at] = total;
+  else
+    static_cast<T*>(p.dmask)[at] = narrow<T>(total);
+}
+
+template <class T>
+Status add_mask_parts(const AttentionProblem& p, const LaunchContext& ctx, const Compute<T>* sums,
+                      int64_t parts) {
+  const int64_t all = p.dmask_images * p.dmask_heads * p.queries * p.keys;
+  const auto blocks = ceil_div<int64_t>(all, kDeltaThreads / kPartGroups);
+  return launch(ctx, dim3(static_cast<unsigned>(blocks)), kDeltaThreads, 0, attention_mask_parts_kernel<T>, p,
+                sums, parts);
 }
 
 }  // namespace aicf::cuda

@@ -83,15 +83,29 @@ struct Scoring {
                                        F summand) const {
     const M* mask =
         static_cast<const M*>(p.mask.data) + (first + bounds.query * p.mask.row + bounds.key * p.mask.column);
+    const int64_t down = KEYS_FIRST ? p.mask.column : p.mask.row;
+    const int64_t across = KEYS_FIRST ? p.mask.row : p.mask.column;
+    const M* own = mask + row_of(0) * down + column_of(0) * across;
+    if (across == 1)  // then all that differs from one read of a row to the next is known here
+      read_with<1>(added, bounds, summand, own, down, 1);
+    else
+      read_with<0>(added, bounds, summand, own, down, across);
+  }
+  template <int ACROSS, class M, bool KEYS_FIRST, int TILES, class F>
+  __device__ __forceinline__ void read_with(C (&added)[TILES][4], const Bounds<KEYS_FIRST>& bounds, F summand,
+                                            const M* own, int64_t down, int64_t across) const {
 #pragma unroll
-    for (int tile = 0; tile < TILES; ++tile)
+    for (int half = 0; half < 2; ++half) {
+      const M* row = own + half * 8 * down;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int row = row_of(e), column = tile * 8 + column_of(e);
-        const int i = Bounds<KEYS_FIRST>::query_of(row, column);
-        const int j = Bounds<KEYS_FIRST>::key_of(row, column);
-        added[tile][e] = bounds.hides(row, column) ? C(0) : summand(mask[i * p.mask.row + j * p.mask.column]);
-      }
+      for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const bool hidden = bounds.hides(row_of(2 * half + e), tile * 8 + column_of(e));
+          added[tile][2 * half + e] =
+              hidden ? C(0) : summand(row[(tile * 8 + e) * (ACROSS ? ACROSS : across)]);
+        }
+    }
   }
 
   int64_t first;

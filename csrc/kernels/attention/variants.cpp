@@ -134,6 +134,22 @@ Status supports_hopper(const OpDesc& op) {
   return supports_heads<dtype, kLargestHopperHead>(op);
 }
 
+template <DType dtype>
+Status supports_tile(const OpDesc& op) {
+  const int64_t rows = std::max(op.in("query").shape[2], op.in("key").shape[2]);
+  if (rows > kMostTileRows) return decline("needs at most ", kMostTileRows, " queries and keys, got ", rows);
+  return supports_heads<dtype, kLargestTileHead>(op);
+}
+
+// Keys that several heads share would have a sum over them.
+template <DType dtype>
+Status supports_tile_grad(const OpDesc& op) {
+  const int64_t heads = op.in("query").shape[1], key_heads = op.in("key").shape[1];
+  if (heads != key_heads)
+    return decline("needs keys for each head, got ", key_heads, " heads of keys for ", heads);
+  return supports_tile<dtype>(op);
+}
+
 constexpr Prepare cpu = prepare_with<attention_problem, attention_cpu>;
 constexpr Prepare cpu_grad = prepare_with<attention_problem, attention_grad_cpu>;
 constexpr Prepare cuda = AICF_CUDA((prepare_with<attention_problem, attention_cuda>));
@@ -141,6 +157,10 @@ constexpr Prepare cuda_grad = AICF_CUDA((prepare_with<attention_problem, attenti
 
 constexpr Prepare cpu_mask = prepare_with<attention_problem, attention_mask_grad_cpu>;
 constexpr Prepare cuda_mask = AICF_CUDA((prepare_with<attention_problem, attention_mask_grad_cuda>));
+
+constexpr Prepare tile = AICF_CUDA((prepare_with<attention_problem, attention_tile>));
+constexpr Prepare tile_grad = AICF_CUDA((prepare_with<attention_problem, attention_grad_tile>));
+constexpr Prepare tile_mask = AICF_CUDA((prepare_with<attention_problem, attention_mask_grad_tile>));
 
 constexpr Prepare hopper = AICF_CUDA((prepare_with<attention_problem, attention_hopper>));
 constexpr Prepare hopper_grad = AICF_CUDA((prepare_with<attention_problem, attention_grad_hopper>));
@@ -156,27 +176,16 @@ Status supports_cudnn(const OpDesc& op) {
   return supports_attention_cudnn(op);
 }
 
-// With a mask tiles for 128 queries and 64 or 128 keys are mostly empty for fewer, and slower on an H200.
-Status prefers_large_tiles(const OpDesc& op) {
-  constexpr int64_t kMost = 64;
-  const AttentionProblem p = attention_problem(op);
-  if (p.mask_kind != MaskKind::None && std::max(p.queries, p.keys) <= kMost)
-    return decline("with a mask, is taken for more than ", kMost, " queries or keys, got ", p.queries,
-                   " and ", p.keys);
-  return Status::ok();
-}
-
 Status prefers_hopper(const OpDesc& op) {
   const MaskKind kind = attention_problem(op).mask_kind;
   if (kind == MaskKind::Added || kind == MaskKind::AddedWide)
     return decline("is taken where a mask shows and hides, not where it is added");
-  return prefers_large_tiles(op);
+  return Status::ok();
 }
 
 // Of fewer scores each is ahead for some sizes, on an H100, by a few microseconds.
 Status prefers_cudnn(const OpDesc& op) {
   constexpr int64_t kLeast = int64_t{1} << 20;
-  AICF_TRY(prefers_large_tiles(op));
   const AttentionProblem p = attention_problem(op);
   const int64_t scores = p.rows() * p.keys;
   return scores >= kLeast ? Status::ok() : decline("is taken for ", kLeast, " scores or more, got ", scores);
@@ -195,6 +204,9 @@ Status prefers_cudnn(const OpDesc& op) {
 #define AICF_HOPPER_ROWS(op, prepare, workspace)               \
   AICF_HOPPER_ROW(op, "_f16", DType::F16, prepare, workspace), \
       AICF_HOPPER_ROW(op, "_bf16", DType::BF16, prepare, workspace)
+#define AICF_TILE_ROWS(op, prepare, supports, workspace)                      \
+  cuda_row(op "_f16_tile", op, 80, prepare, supports<DType::F16>, workspace), \
+      cuda_row(op "_bf16_tile", op, 80, prepare, supports<DType::BF16>, workspace)
 #define AICF_ATTENTION_ROWS(op, prepare, workspace)                                           \
   cuda_row(op "_f16_tc", op, 80, prepare, supports_heads<DType::F16>, workspace),             \
       cuda_row(op "_bf16_tc", op, 80, prepare, supports_heads<DType::BF16>, workspace),       \
@@ -202,15 +214,18 @@ Status prefers_cudnn(const OpDesc& op) {
       cuda_row(op "_f64_blocks", op, kSmAny, prepare, supports_heads<DType::F64>, workspace)
 
 constexpr KernelVariant kVariants[] = {
+    AICF_TILE_ROWS("attention", tile, supports_tile, nullptr),
     AICF_CUDNN_ROWS("attention", attention_cudnn_workspace),
     AICF_HOPPER_ROWS("attention", hopper, nullptr),
     AICF_ATTENTION_ROWS("attention", cuda, nullptr),
     cpu_row("attention_cpu", "attention", cpu, needs_element_alignment, attention_cpu_workspace),
+    AICF_TILE_ROWS("attention_grad", tile_grad, supports_tile_grad, nullptr),
     AICF_CUDNN_ROWS("attention_grad", attention_grad_cudnn_workspace),
     AICF_HOPPER_ROWS("attention_grad", hopper_grad, attention_grad_hopper_workspace),
     AICF_ATTENTION_ROWS("attention_grad", cuda_grad, attention_grad_cuda_workspace),
     cpu_row("attention_grad_cpu", "attention_grad", cpu_grad, needs_element_alignment,
             attention_grad_cpu_workspace),
+    AICF_TILE_ROWS("attention_mask_grad", tile_mask, supports_tile, attention_mask_grad_tile_workspace),
     AICF_ATTENTION_ROWS("attention_mask_grad", cuda_mask, attention_mask_grad_cuda_workspace),
     cpu_row("attention_mask_grad_cpu", "attention_mask_grad", cpu_mask, needs_element_alignment,
             attention_mask_grad_cpu_workspace),
@@ -237,10 +252,14 @@ MaskParts::MaskParts(const AttentionProblem& p) {
   count = (all + shared - 1) / shared;
 }
 
-size_t attention_mask_grad_cuda_workspace(const OpDesc& op) {
+size_t attention_mask_grad_tile_workspace(const OpDesc& op) {
   const AttentionProblem p = attention_problem(op);
   const int64_t parts = MaskParts(p).count, all = p.dmask_images * p.dmask_heads * p.queries * p.keys;
-  return static_cast<size_t>(p.rows() + (parts > 1 ? parts * all : 0)) * dtype_size(compute_dtype(p.dtype));
+  return parts > 1 ? static_cast<size_t>(parts * all) * dtype_size(compute_dtype(p.dtype)) : 0;
+}
+
+size_t attention_mask_grad_cuda_workspace(const OpDesc& op) {
+  return attention_grad_cuda_workspace(op) + attention_mask_grad_tile_workspace(op);
 }
 
 size_t attention_grad_hopper_workspace(const OpDesc& op) {

@@ -101,7 +101,7 @@ MASKS: dict[str, tuple[tuple[int, int, int], Spec, str, int]] = {
     "keys of a sequence": ((16, 512, 8), ("i1", (16, 1, 1, 512)), "cudnn", 16 * 512 * 512 * 2),
     "summands of odd rows": ((64, 197, 12), ("bf16", (1, 12, 197, 197)), "cudnn", 12 * 197 * 200 * 2),
     "summands of f32": ((16, 512, 8), ("f32", (1, 1, 512, 512)), "cudnn", 512 * 512 * 4),
-    "few queries and keys": ((1024, 49, 6), ("bf16", (1, 6, 49, 49)), "tc", 0),
+    "few queries and keys": ((1024, 49, 6), ("bf16", (1, 6, 49, 49)), "tile", 0),
 }
 """By name: batch, length and heads; the mask; which kernel takes it, and the bytes of the mask as summands."""
 

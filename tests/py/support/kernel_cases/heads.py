@@ -6,7 +6,7 @@ The gradient's cases are those of attention, with its results as operands.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,6 +141,7 @@ def calls(make: Maker) -> Iterator[tuple[str, Heads]]:
     yield from with_dropout(make)
     yield from laid_out(make)
     yield from special(make)
+    yield from one_tile(make)
 
 
 def masks(make: Maker, shape: tuple[int, ...]) -> Iterator[Array]:
@@ -185,7 +186,12 @@ PARTS = ("query", "key", "value")
 
 def laid_out(make: Maker) -> Iterator[tuple[str, Heads]]:
     """Heads of one projection [B, T, 3, H, D], results joined as [B, T, H, D]; with gaps; keys that repeat."""
-    for size, rows in ((64, 70), (5, 33), (32, 130)):
+    yield from views(make, ((64, 70), (5, 33), (32, 130)))
+
+
+def views(make: Maker, sizes: Sequence[tuple[int, int]]) -> Iterator[tuple[str, Heads]]:
+    """By size of a head and rows."""
+    for size, rows in sizes:
         batch, heads = 2, 3
         strides = (rows * 3 * heads * size, size, 3 * heads * size, 1)
         views = {name: Place(strides, n * heads * size) for n, name in enumerate(PARTS)}
@@ -205,6 +211,22 @@ def laid_out(make: Maker) -> Iterator[tuple[str, Heads]]:
         yield "repeated heads", Heads(make, batch, (3, 3), (rows, rows), (size, size), places=heads_repeat)
         rows_repeat = {name: repeated(placed(shape), 2) for name in ("query", "key", "value", "dout")}
         yield "repeated rows", Heads(make, batch, (3, 3), (rows, rows), (size, size), places=rows_repeat)
+
+
+def one_tile(make: Maker) -> Iterator[tuple[str, Heads]]:
+    """At most 64 queries and keys, with keys for each head: masks, dropout, layouts, many that share a mask."""
+    lengths = ((4, 16), (17, 9), (49, 49), (64, 33))
+    for n, (rows, size) in enumerate(itertools.product(lengths, (8, 33, 96))):
+        batch, causal = 2 + n % 2, n % 5 == 0
+        for mask in masks(make, (batch if n % 3 else 1, 1 if n % 4 == 1 else 3, *rows)):
+            yield (
+                f"mask {mask.dtype}{mask.shape}",
+                Heads(make, batch, (3, 3), rows, (size, size), mask, causal),
+            )
+    yield "a mask of many", Heads(make, 700, (3, 3), (3, 5), (8, 8), make.normal(1, 1, 3, 5))
+    for rows, size in itertools.product(((5, 16), (32, 17), (64, 64)), (8, 64, 96)):
+        yield "dropout", Heads(make, 2, (3, 3), rows, (size, size), causal=size == 64, dropped=(0.3, 5))
+    yield from views(make, ((32, 49), (96, 12)))
 
 
 def special(make: Maker) -> Iterator[tuple[str, Heads]]:

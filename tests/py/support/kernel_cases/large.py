@@ -173,6 +173,11 @@ def long_attention(make: Maker) -> Iterator[tuple[str, Heads]]:
     for size in (32, 64, 128, 256):
         yield "long", Heads(make, 2, (4, 2), (777, 1025), (size, size), causal=True)
     yield "many heads", Heads(make, 64, (12, 12), (65, 65), (64, 64))
+    for rows, size in ((49, 32), (16, 64), (30, 128)):
+        yield (
+            "many tiles",
+            Heads(make, 301, (5, 5), (rows, rows), (size, size), make.normal(1, 5, rows, rows)),
+        )
 
 
 def attentions(make: Maker) -> Iterator[Case]:
@@ -183,6 +188,12 @@ def attentions(make: Maker) -> Iterator[Case]:
 def attention_gradients(make: Maker) -> Iterator[Case]:
     for label, heads in long_attention(make):
         yield heads.case(label, grad=True)
+
+
+def mask_gradients(make: Maker) -> Iterator[Case]:
+    for label, heads in long_attention(make):
+        if heads.has_mask_gradient:
+            yield heads.case(label, grad=True, mask_grad=True)
 
 
 def adams(make: Maker) -> Iterator[Case]:
@@ -295,6 +306,7 @@ LARGE: dict[str, Generator] = {
     "softmax_grad": softmax_gradients,
     "attention": attentions,
     "attention_grad": attention_gradients,
+    "attention_mask_grad": mask_gradients,
     "adam_step": adams,
     "check_index": indices,
     "check_finite": finites,

@@ -51,14 +51,16 @@ class KeepScoresPass(TargetPass):
     name = "keep-scores"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for inner in list(op.walk()):
+        order = {inner: place for place, inner in enumerate(op.walk())}
+        for inner in order:
             if not isinstance(inner, AttentionBase) or not keeps_scores(inner, self.target):
                 continue
-            gradients = [use.operation for kept in (inner.largest, inner.total) for use in kept.uses]
+            gradients = {use.operation for kept in (inner.largest, inner.total) for use in kept.uses}
             if not self.is_cpu and not gradients and skips_half(inner, self.target):
                 continue
             if all(is_gradient(each, inner) for each in gradients):
-                compose(inner, [each for each in dict.fromkeys(gradients) if isinstance(each, OfDout)])
+                in_order = sorted(gradients, key=order.__getitem__)  # each may use what those before it have made
+                compose(inner, [each for each in in_order if isinstance(each, OfDout)])
 
 
 def keeps_scores(op: AttentionBase, target: str) -> bool:

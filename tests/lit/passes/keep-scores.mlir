@@ -101,3 +101,34 @@ func.func @drops(%x: tensor<1x1x128x8xf32>, %r: tensor<2xi64>) -> tensor<1x1x128
   %y, %m, %s = nn.attention_dropout %x, %x, %x, %r {causal = true, scale = 0.5, p = 0.25, site = 1} : (tensor<1x1x128x8xf32>, tensor<1x1x128x8xf32>, tensor<1x1x128x8xf32>, tensor<2xi64>) -> (tensor<1x1x128x8xf32>, tensor<1x1x128xf32>, tensor<1x1x128xf32>)
   func.return %y : tensor<1x1x128x8xf32>
 }
+
+// -----
+
+// Whichever gradient comes first makes what both read: in 16 bits the widened cotangent.
+// CHECK-LABEL: func.func @mask_first
+// CHECK:         %[[WIDE:.*]] = nn.cast %g
+// CHECK:         nn.matmul %[[WIDE]], %{{.*}} {trans_b = true}
+// CHECK:         nn.matmul %{{.*}}, %[[WIDE]] {trans_a = true}
+// GPU-LABEL: func.func @mask_first
+// LOWER-LABEL: func.func @mask_first
+func.func @mask_first(%q: tensor<1x2x8x4xbf16>, %m: tensor<1x2x8x8xbf16>, %g: tensor<1x2x8x4xbf16>) -> (tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x8xbf16>) {
+  %o, %l, %t = nn.attention %q, %q, %q, %m {scale = 0.5} : (tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x8xbf16>) -> (tensor<1x2x8x4xbf16>, tensor<1x2x8xf32>, tensor<1x2x8xf32>)
+  %dm = nn.attention_mask_grad %g, %q, %q, %q, %o, %l, %t, %m {scale = 0.5} : (tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x8xbf16>) -> tensor<1x2x8x8xbf16>
+  %dq, %dk, %dv = nn.attention_grad %g, %q, %q, %q, %o, %l, %t, %m {scale = 0.5} : (tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x8xbf16>) -> (tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>)
+  func.return %o, %dq, %dk, %dv, %dm : tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x8xbf16>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @mask_last
+// CHECK:         %[[WIDE:.*]] = nn.cast %g
+// CHECK:         nn.matmul %{{.*}}, %[[WIDE]] {trans_a = true}
+// CHECK:         nn.matmul %[[WIDE]], %{{.*}} {trans_b = true}
+// GPU-LABEL: func.func @mask_last
+// LOWER-LABEL: func.func @mask_last
+func.func @mask_last(%q: tensor<1x2x8x4xbf16>, %m: tensor<1x2x8x8xbf16>, %g: tensor<1x2x8x4xbf16>) -> (tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x8xbf16>) {
+  %o, %l, %t = nn.attention %q, %q, %q, %m {scale = 0.5} : (tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x8xbf16>) -> (tensor<1x2x8x4xbf16>, tensor<1x2x8xf32>, tensor<1x2x8xf32>)
+  %dq, %dk, %dv = nn.attention_grad %g, %q, %q, %q, %o, %l, %t, %m {scale = 0.5} : (tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x8xbf16>) -> (tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>)
+  %dm = nn.attention_mask_grad %g, %q, %q, %q, %o, %l, %t, %m {scale = 0.5} : (tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x8xbf16>) -> tensor<1x2x8x8xbf16>
+  func.return %o, %dq, %dk, %dv, %dm : tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x4xbf16>, tensor<1x2x8x8xbf16>
+}

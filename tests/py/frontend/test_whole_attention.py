@@ -194,8 +194,12 @@ def test_learned_masks_train_as_torch(
 
 @pytest.mark.usefixtures("wherever_it_serves")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_learned_masks_of_16_bits_train_as_torch(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("kept", [False, True], ids=["computed once more", "kept"])
+def test_learned_masks_of_16_bits_train_as_torch(
+    kept: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The mask is f32 in the model, and rounded for the op, as under autocast."""
+    monkeypatch.setattr(keep_scores, "keeps_scores", lambda op, target: kept)
     torch.manual_seed(1)
     model = Learned((HEADS, LENGTH, LENGTH)).to(dtype)
     model.mask.data = model.mask.data.float()

@@ -62,7 +62,7 @@ class VerifyError(AicfError):
 
 
 class LoweringError(AicfError):
-    """An op that no lowering pattern turns into kernel ops."""
+    """An op that no lowering pattern turns into kernel ops, or a pass that left a step which breaks the rules."""
 
 
 class SelectionError(AicfError):

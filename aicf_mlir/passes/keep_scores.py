@@ -59,7 +59,9 @@ class KeepScoresPass(TargetPass):
             if not self.is_cpu and not gradients and skips_half(inner, self.target):
                 continue
             if all(is_gradient(each, inner) for each in gradients):
-                in_order = sorted(gradients, key=order.__getitem__)  # each may use what those before it have made
+                in_order = sorted(
+                    gradients, key=order.__getitem__
+                )  # each may use what those before it have made
                 compose(inner, [each for each in in_order if isinstance(each, OfDout)])
 
 

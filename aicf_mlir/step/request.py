@@ -11,12 +11,12 @@ from typing import Any, Self, TypeVar, cast
 import torch
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.utils.exceptions import PassFailedException
+from xdsl.utils.exceptions import PassFailedException, VerifyException
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, ParamGroup, parse_groups
 from aicf_mlir.dialects.train import GradientOp, InputOp
-from aicf_mlir.errors import TraceError
+from aicf_mlir.errors import LoweringError, TraceError
 from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.model import check_dtype, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
@@ -225,7 +225,17 @@ class Request:
         return asked
 
     def lower(self, traced: Traced, device: str) -> Snapshots:
-        """Return every stage of one shape group."""
+        """Return every stage of one shape group. Raises LoweringError if a pass of ours makes a step that breaks the rules."""
+        try:
+            return self._lowered(traced, device)
+        except VerifyException as error:
+            texts = [str(error).partition("\n")[0], *getattr(error, "__notes__", [])]
+            said = ", ".join(text for text in texts if "\n" not in text)
+            raise LoweringError(
+                f"{self.name}: {said}: a fault of AICF; nothing was changed. Please report it with your model"
+            ) from None  # the text and the notes of xDSL's error have all of the step
+
+    def _lowered(self, traced: Traced, device: str) -> Snapshots:
         target, options = _C.target_of(device), self.passes(device)
         stages, context = Snapshots(STAGE_NAMES[-1]), make_context()
         first = "nn"

@@ -61,7 +61,7 @@ __device__ __forceinline__ void differentiate(const Scoring<T>& scoring, const D
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const QueryRow<C> of = row_at(e, tile);
-      const bool hidden = bounds.hides(row_of(e), tile * 8 + column_of(e));
+      const bool hidden = bounds.hides(tile, e);
       const C weight = hidden ? C(0) : exp_for<T>(weights[tile][e] - of.largest) * of.inverse;
       const C left = keeps(bits, tile, e) ? static_cast<C>(p.kept) : C(0);
       weights[tile][e] = weight * left;

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(S::kThreads)
     for (int tile = 0; tile < S::kTiles; ++tile)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (bounds.hides(row_of(e), tile * 8 + column_of(e))) scores[tile][e] = minus_infinity<C>();
+        if (bounds.hides(tile, e)) scores[tile][e] = minus_infinity<C>();
     rows.add(scores, sums);
     if (p.random != nullptr) drop(scores, kept_bits<false, S::kTiles>(draws, place.row + warp_row, from));
     wait_copies<0>();

@@ -10,25 +10,31 @@ __device__ __forceinline__ C minus_infinity() {
   return static_cast<C>(-__int_as_float(0x7f800000));
 }
 
-// Which elements of a warp's tiles are no scores: outside of them, or behind the query where it sees only
+// Which elements of a lane's tiles are no scores: outside of them, or behind the query where it sees only
 // what is before it. Rows of a tile are queries, or keys with KEYS_FIRST, from `row` on, columns the others.
 template <bool KEYS_FIRST>
 struct Bounds {
-  int64_t query, key;        // of the first element
-  int queries, keys, ahead;  // from there on; how far behind its query a key may be
+  int64_t query, key;  // of the first element
 
   __device__ __forceinline__ Bounds(const AttentionProblem& p, int64_t row, int64_t column)
-      : query(KEYS_FIRST ? column : row),
-        key(KEYS_FIRST ? row : column),
-        queries(near(p.queries - query)),
-        keys(near(p.keys - key)),
-        ahead(p.causal ? near(query - key) : kFar) {}
+      : query(KEYS_FIRST ? column : row), key(KEYS_FIRST ? row : column) {
+    const int queries = near(p.queries - query), keys = near(p.keys - key), own = column_of(0);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int r = row_of(2 * half);
+      if constexpr (KEYS_FIRST) {
+        begin[half] = (p.causal ? r + near(key - query) : 0) - own;
+        end[half] = (r < keys ? queries : 0) - own;
+      } else {
+        end[half] = (r < queries ? min(keys, p.causal ? r + near(query - key) + 1 : kFar) : 0) - own;
+      }
+    }
+  }
 
-  static __device__ __forceinline__ int query_of(int row, int column) { return KEYS_FIRST ? column : row; }
-  static __device__ __forceinline__ int key_of(int row, int column) { return KEYS_FIRST ? row : column; }
-  __device__ __forceinline__ bool hides(int row, int column) const {
-    const int i = query_of(row, column), j = key_of(row, column);
-    return i >= queries || j >= keys || j > i + ahead;
+  // Of element `e` of a tile.
+  __device__ __forceinline__ bool hides(int tile, int e) const {
+    const int column = tile * 8 + e % 2;
+    return column >= end[e / 2] || (KEYS_FIRST && column < begin[e / 2]);
   }
 
  private:
@@ -36,6 +42,8 @@ struct Bounds {
   static __device__ __forceinline__ int near(int64_t count) {
     return count > kFar ? kFar : count < -kFar ? -kFar : static_cast<int>(count);
   }
+
+  int begin[2], end[2];  // of the columns that each of the lane's rows has, from the lane's first one on
 };
 
 template <class T>
@@ -101,7 +109,7 @@ struct Scoring {
       for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const bool hidden = bounds.hides(row_of(2 * half + e), tile * 8 + column_of(e));
+          const bool hidden = bounds.hides(tile, 2 * half + e);
           added[tile][2 * half + e] =
               hidden ? C(0) : summand(row[(tile * 8 + e) * (ACROSS ? ACROSS : across)]);
         }

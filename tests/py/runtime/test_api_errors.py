@@ -13,8 +13,13 @@ import torch
 from models import OptimizerConfig, Setup, compiled, mlp, mse, regression, to_device
 from oracle import assert_same_bits
 from torch import nn
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.rewriter import InsertPoint, Rewriter
 
-from aicf_mlir.errors import AicfError, BindError, StateError
+from aicf_mlir.errors import AicfError, BindError, LoweringError, StateError
+from aicf_mlir.passes.decompose import DecomposePass
 
 ADAM = OptimizerConfig(torch.optim.Adam, {"lr": 1e-2})
 MOMENTUM = OptimizerConfig(torch.optim.SGD, {"lr": 0.05, "momentum": 0.9})
@@ -346,3 +351,18 @@ def test_an_error_between_the_groups_of_a_step_names_the_group() -> None:
     optimizer.param_groups[1]["nesterov"] = True
     with pytest.raises(StateError, match=r"param group 1: .*nesterov"):
         setup.train()
+
+
+def test_a_pass_that_breaks_the_step_is_one_short_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: DecomposePass, __: Any, module: ModuleOp) -> None:
+        returned = next(op for op in module.walk() if isinstance(op, func.ReturnOp))
+        made = returned.operands[0].owner
+        assert isinstance(made, Operation)
+        made.detach()
+        Rewriter.insert_op(made, InsertPoint.after(returned))
+
+    monkeypatch.setattr(DecomposePass, "apply", broken)
+    said = "found after pass 'decompose': a fault of AICF; nothing was changed"
+    with pytest.raises(LoweringError, match=said) as caught:
+        compiled(ADAM)
+    assert len(str(caught.value)) < 400

@@ -55,7 +55,7 @@ __device__ __forceinline__ void weigh(const AttentionProblem& p, const Mask<MASK
     for (int e = 0; e < 4; ++e) {
       const Row of = row_at(e, tile);
       const float factor = MASKING == Masking::Added ? 1.0f : scale;
-      if ((!whole && bounds.hides(row_of(e), tile * 8 + column_of(e))) || !mask.shows(tile, e))
+      if ((!whole && bounds.hides(tile, e)) || !mask.shows(tile, e))
         x[tile][e] = 0;
       else
         x[tile][e] = exp_fast(fmaf(x[tile][e], factor, -of.largest)) * of.inverse;

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(S::kThreads)
   for (int tile = 0; tile < S::kTiles; ++tile)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      if (bounds.hides(row_of(e), tile * 8 + column_of(e))) scores[tile][e] = minus_infinity<float>();
+      if (bounds.hides(tile, e)) scores[tile][e] = minus_infinity<float>();
   typename S::Results sums = {};
   RunningRows<T> rows;
   rows.add(scores, sums);

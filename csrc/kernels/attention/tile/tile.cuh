@@ -152,34 +152,37 @@ __device__ __forceinline__ void differentiate_tile(const AttentionProblem& p, in
   using T = typename S::T;
   const Bounds<false> bounds(p, row, 0);
   Scoring<T>(p, b, h).score(weights, bounds);
-  const unsigned bits =
-      p.random != nullptr ? kept_bits<false, S::kTiles>(Draws(p, b, h), row, 0) : 0xffffffffu;
-  const float kept = static_cast<float>(p.kept);
+#pragma unroll
+  for (int tile = 0; tile < S::kTiles; ++tile)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float weight = exp_for<T>(weights[tile][e] - rows.largest[e / 2]) * rows.inverse[e / 2];
+      weights[tile][e] = bounds.hides(tile, e) ? 0.0f : weight;
+    }
+  const bool drops = p.random != nullptr;
+  const unsigned bits = drops ? kept_bits<false, S::kTiles>(Draws(p, b, h), row, 0) : 0;
+  const auto drop = [&](typename S::Products& x) {
+#pragma unroll
+    for (int tile = 0; tile < S::kTiles; ++tile)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[tile][e] *= keeps(bits, tile, e) ? static_cast<float>(p.kept) : 0.0f;
+  };
+  if (drops) drop(slopes);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float delta = 0;
 #pragma unroll
     for (int tile = 0; tile < S::kTiles; ++tile)
 #pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) {
-        const bool hidden = bounds.hides(row_of(e), tile * 8 + column_of(e));
-        const float weight =
-            hidden ? 0.0f : exp_for<T>(weights[tile][e] - rows.largest[half]) * rows.inverse[half];
-        const float left = keeps(bits, tile, e) ? kept : 0.0f;
-        weights[tile][e] = weight;
-        slopes[tile][e] = hidden ? 0.0f : slopes[tile][e] * left;
-        delta = fused(weight, slopes[tile][e], delta);
-      }
+      for (int e = 2 * half; e < 2 * half + 2; ++e) delta = fused(weights[tile][e], slopes[tile][e], delta);
     delta = reduce_row<Add>(delta);
 #pragma unroll
     for (int tile = 0; tile < S::kTiles; ++tile)
 #pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) {
-        const bool hidden = bounds.hides(row_of(e), tile * 8 + column_of(e));
-        slopes[tile][e] = hidden ? 0.0f : weights[tile][e] * (slopes[tile][e] - delta);
-        weights[tile][e] *= keeps(bits, tile, e) ? kept : 0.0f;
-      }
+      for (int e = 2 * half; e < 2 * half + 2; ++e)
+        slopes[tile][e] = weights[tile][e] * (slopes[tile][e] - delta);
   }
+  if (drops) drop(weights);
 }
 
 // Whether rows of all results can be written 16 bytes at a time.

@@ -113,6 +113,7 @@ STAGES: tuple[Stage, ...] = (
         "kernel",
         (
             "large-constants{target=$target}",
+            "split-dimensions",
             "elide-copies{target=$target}",
             "straighten-rows{target=$target}",
             "merge-copies{target=$target}",

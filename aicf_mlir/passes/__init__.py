@@ -61,6 +61,7 @@ FLAGS = (
     "fuse-horizontal",
     "recompute",
     "large-constants",
+    "split-dimensions",
     "elide-copies",
     "straighten-rows",
     "merge-copies",

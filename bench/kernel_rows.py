@@ -116,6 +116,47 @@ def masked_attentions() -> Iterator[Row]:
                   tuple(kernel.replace("attention", "attention_grad") for kernel in kernels))  # fmt: skip
 
 
+SHORT = (
+    (4096, 2, 49, 49, 32, True),
+    (4096, 2, 49, 49, 32, False),
+    (1024, 6, 49, 49, 32, False),
+    (64, 49, 64, 64, 96, False),
+    (256, 49, 4, 16, 96, False),
+    (128, 49, 16, 64, 96, False),
+    (64, 8, 49, 49, 64, False),
+    (32, 12, 64, 64, 64, False),
+    (4096, 4, 10, 10, 8, False),
+    (64, 16, 64, 64, 128, False),
+)
+"""Batch, heads, queries, keys, elements of a head; whether a mask is learned, of each head. In bf16."""
+
+
+def short_attentions() -> Iterator[Row]:
+    """Heads that are one tile, by each kernel that takes them."""
+    for batch, heads, queries, keys, size, learned in SHORT:
+        q, dout = (make(batch, heads, queries, size, dtype=torch.bfloat16) for _ in range(2))
+        k, v = (make(batch, heads, keys, size, dtype=torch.bfloat16) for _ in range(2))
+        mask = {"mask": make(1, heads, queries, keys, dtype=torch.bfloat16)} if learned else {}
+        kept = {name: torch.ones(batch, heads, queries, device=DEVICE) for name in ("largest", "total")}
+        given, out, attrs = {"query": q, "key": k, "value": v}, torch.zeros_like(q), {"scale": size**-0.5}
+        flops = 4 * batch * heads * queries * keys * size
+        label = f"one tile {batch}x{heads}x{queries}x{keys}x{size}{' with a mask' * learned}"
+        names = [f"bf16_{name}" for name in ("tile", "tc", "hopper", "cudnn")]
+
+        def peer(q: Tensor = q, k: Tensor = k, v: Tensor = v, mask: dict[str, Tensor] = mask) -> Tensor:
+            return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask.get("mask"))
+
+        yield Row(f"attention {label}", OpKind.Attention, {**given, **mask}, {"out": out, **kept}, attrs, flops,
+                  tuple(f"attention_{name}" for name in names), peer)  # fmt: skip
+        back = {"dout": dout, **given, "out": out, **kept, **mask}
+        made = {f"d{name}": torch.zeros_like(x) for name, x in given.items()}
+        yield Row(f"attention_grad {label}", OpKind.AttentionGrad, back, made, attrs, 5 * flops // 2,
+                  tuple(f"attention_grad_{name}" for name in names))  # fmt: skip
+        if learned:
+            yield Row(f"attention_mask_grad {label}", OpKind.AttentionMaskGrad, back, {"dmask": torch.zeros_like(mask["mask"])},
+                      attrs, flops, tuple(f"attention_mask_grad_{name}" for name in names[:2]))  # fmt: skip
+
+
 GROUPED = (
     (48, 96, 64, 7, 2),
     (384, 768, 8, 3, 1),
@@ -272,6 +313,7 @@ def index_rows() -> Iterator[Row]:
     yield from layouts()
     yield from attentions()
     yield from masked_attentions()
+    yield from short_attentions()
     yield from grouped_convolutions()
     yield from products_of_heads()
     yield from orders()

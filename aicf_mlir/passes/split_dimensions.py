@@ -19,6 +19,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from aicf_mlir import _C
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel_op import KernelOp
@@ -147,8 +148,12 @@ class Split:
         return Layout(self.of(layout.shape), (*strides, *rest), layout.offset)
 
     def fits(self, launch: KernelOp) -> bool:
-        """True if all operands run over the domain, and it is clear which results have its first dimensions."""
+        """True if kernels take so many dimensions, all operands run over the domain, and it is clear which results have its first
+        dimensions.
+        """
         kept = self.domain[: len(self.parts)]
+        if len(self.of(self.domain)) > _C.MAX_RANK:
+            return False
         if len(launch.ins["x"]) < len(launch.operands):
             return False  # a table
         if any(shape_of(value) != self.domain for value in launch.operands):

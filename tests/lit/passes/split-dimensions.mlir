@@ -74,3 +74,22 @@ func.func @within(%x: tensor<4x12xf32>) -> tensor<4x4x3xf32> {
   %copy = kernel.copy x(%turned) : (tensor<4x4x3xf32, strided<[12, 1, 4]>>) -> tensor<4x4x3xf32>
   func.return %copy : tensor<4x4x3xf32>
 }
+
+// -----
+
+// No kernel takes nine dimensions.
+// CHECK-LABEL: func.func @many
+// CHECK:         kernel.rowwise x(%x) {body = @sum, reduced = 1, shape = array<i64: 2, 2, 2, 2, 2, 8, 8>}
+// GPU-LABEL: func.func @many
+scalar.body @sum(%x: f32) -> (f32, f32) {
+  %s = scalar.sum %x : f32
+  %y = arith.subf %x, %s : f32
+  scalar.yield %y, %s : f32, f32
+}
+func.func @many(%x: tensor<2x2x2x2x2x8x8xf32>) -> tensor<64x2x2x8xf32> {
+  %y, %s = kernel.rowwise x(%x) {body = @sum, reduced = 1, shape = array<i64: 2, 2, 2, 2, 2, 8, 8>} : (tensor<2x2x2x2x2x8x8xf32>) -> (tensor<2x2x2x2x2x8x8xf32>, tensor<2x2x2x2x2x8xf32>)
+  %parts = kernel.reshape %y : (tensor<2x2x2x2x2x8x8xf32>) -> tensor<64x2x2x8xf32>
+  %turned = kernel.view %parts : (tensor<64x2x2x8xf32>) -> tensor<64x2x2x8xf32, strided<[32, 8, 16, 1]>>
+  %copy = kernel.copy x(%turned) : (tensor<64x2x2x8xf32, strided<[32, 8, 16, 1]>>) -> tensor<64x2x2x8xf32>
+  func.return %copy : tensor<64x2x2x8xf32>
+}

@@ -165,13 +165,6 @@ class ReducedOp(WindowedOp, abc.ABC):
         assert total is not None
         return reduction.of_row(total) if self.channels_are_reduced else total
 
-    def flat(self, places: Sequence[Scalar], sizes: Sequence[int]) -> Scalar:
-        """The number of a place among the elements of a channel."""
-        number = places[0]
-        for at, size in zip(places[1:], sizes[1:], strict=True):
-            number = number * size + at
-        return number
-
 
 class Reduction(NamedTuple):
     """Of a row, and of two."""

@@ -76,8 +76,8 @@ class WindowMaxOp(ExtremeOp, DifferentiableInterface):
         def formula(x: Scalar) -> Scalar:
             n, c, *_ = self.here(x)
 
-            def term(_: object, places: Sequence[Scalar], holds: Scalar | None) -> Scalar:
-                return where(holds, x.load(n, c, *places), -math.inf)
+            def term(_: object, places: Sequence[Scalar], holds: Scalar | None) -> tuple[Scalar, None]:
+                return where(holds, x.load(n, c, *places), -math.inf), None
 
             return self.reduced(x, shape_of(self.x)[2:], term, LARGEST)
 
@@ -130,11 +130,13 @@ class WindowTapOp(ExtremeOp):
             n, c, *_ = self.here(x)
             has_nan = largest.is_nan()
 
-            def tap(position: Sequence[Index], places: Sequence[Scalar], holds: Scalar | None) -> Scalar:
+            def tap(
+                position: Sequence[Index], places: Sequence[Scalar], holds: Scalar | None
+            ) -> tuple[Scalar, None]:
                 found, (number,) = x.load(n, c, *places), at(x.builder, [row_major(position, kernel)])
                 hit = found.equal(largest) | (has_nan & found.is_nan())
                 hit = hit if holds is None else hit & holds
-                return select(hit, select(has_nan, -number, number), math.prod(kernel))
+                return select(hit, select(has_nan, -number, number), math.prod(kernel)), None
 
             first = self.reduced(x, sizes, tap, SMALLEST)
             return select(first < 0, -first, first).cast("i32")
@@ -232,10 +234,12 @@ class WindowRouteOp(ExtremeOp, DifferentiableInterface):
         def formula(dy: Scalar, tap: Scalar) -> Scalar:
             n, c, *_ = self.here(dy)
 
-            def term(position: Sequence[Index], window: Sequence[Scalar], holds: Scalar | None) -> Scalar:
-                (own,) = at(dy.builder, [row_major(position, kernel)])
-                own = tap.load(n, c, *window).equal(own.cast("i32"))
-                return select(own if holds is None else own & holds, dy.load(n, c, *window), 0)
+            def term(
+                position: Sequence[Index], window: Sequence[Scalar], holds: Scalar | None
+            ) -> tuple[Scalar, Scalar]:
+                (number,) = at(dy.builder, [row_major(position, kernel)])
+                own = tap.load(n, c, *window).equal(number.cast("i32"))
+                return dy.load(n, c, *window), own if holds is None else own & holds
 
             return self.reduced(dy, counts, term, SUM)
 

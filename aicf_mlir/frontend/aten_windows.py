@@ -149,7 +149,8 @@ def largest(call: Call, x: SSAValue, windows: Windows) -> Value:
     found = call.emit.insert(nn.WindowMaxOp(x, windows, shape[-windows.rank :]))
     if not several:
         return call.emit.reshape(found, shape)
-    index = call.emit.insert(nn.WindowIndexOp(x, found, windows))
+    tap = call.emit.insert(nn.WindowTapOp(x, found, windows))
+    index = call.emit.insert(nn.WindowIndexOp(tap, windows, shape_of(x)[2:]))
     return call.emit.reshape(found, shape), call.emit.reshape(index, shape)
 
 

@@ -101,30 +101,41 @@ def window_max(op: nn.WindowMaxOp, operands: Operands) -> Array:
     return np.max(taken(op, operands[0], -math.inf), axis=tuple(range(op.rank)))
 
 
-def window_index(op: nn.WindowIndexOp, operands: Operands) -> Array:
+def window_tap(op: nn.WindowTapOp, operands: Operands) -> Array:
     """Position after position, as torch does: the first that is the largest, and the last NaN."""
     x, largest = operands
-    numbers = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
-    values = taken(op, x, -math.inf)
-    places = taken(op, np.broadcast_to(numbers, x.shape), -1)
-    index = np.full(largest.shape, numbers.size)
-    for position in np.ndindex(*op.windows.kernel):
-        value, place = values[position], places[position]
-        first = (value == largest) & (index == numbers.size)
-        index = np.where((first | (np.isnan(value) & np.isnan(largest))) & (place >= 0), place, index)
+    values, inside = taken(op, x, -math.inf), taken(op, np.ones(x.shape), 0) == 1
+    none = math.prod(op.windows.kernel)
+    tap = np.full(largest.shape, none)
+    for number, position in enumerate(np.ndindex(*op.windows.kernel)):
+        first = (values[position] == largest) & (tap == none)
+        is_nan = np.isnan(values[position]) & np.isnan(largest)
+        tap = np.where((first | is_nan) & inside[position], number, tap)
+    return tap
+
+
+def window_index(op: nn.WindowIndexOp, operands: Operands) -> Array:
+    """The element of each window at its tap, numbered row-major."""
+    rest, windows = operands[0].astype(np.int64), op.windows
+    grid = np.indices(rest.shape)
+    index, scale = np.zeros_like(rest), 1
+    for d in reversed(range(op.rank)):
+        position = rest % windows.kernel[d] if d else rest
+        rest = rest // windows.kernel[d]
+        index += scale * (grid[2 + d] * windows.stride[d] + position * windows.dilation[d] - windows.low[d])
+        scale *= op.sizes[d]
     return index
 
 
 def window_route(op: nn.WindowRouteOp, operands: Operands) -> Array:
-    """Each window's dy added to the element that it names; nowhere if there is no such element."""
-    dy, index = operands
-    size = math.prod(op.sizes)
-    result = np.zeros((*dy.shape[:2], size + 1))
-    n, c = np.ogrid[: dy.shape[0], : dy.shape[1]]
-    counts = (*dy.shape[:2], math.prod(dy.shape[2:]))
-    named = np.where((index >= 0) & (index < size), index, size).reshape(counts)
-    np.add.at(result, (n[..., None], c[..., None], named), dy.reshape(counts))
-    return result[..., :-1].reshape(shape_of(op.result))
+    """Each window's dy added to the element at its tap."""
+    dy, tap = operands
+    result = np.zeros(shape_of(op.result))
+    every = slice(None)
+    for number, (_, elements, windows) in enumerate(pairs(op.windows, op.sizes, dy.shape[2:])):
+        place = (every, every, *windows)
+        result[(every, every, *elements)] += np.where(tap[place] == number, dy[place], 0)
+    return result
 
 
 MEANINGS: dict[type[Operation], Meaning] = {
@@ -133,6 +144,7 @@ MEANINGS: dict[type[Operation], Meaning] = {
     nn.WindowSumOp: window_sum,
     nn.WindowProductOp: window_product,
     nn.WindowMaxOp: window_max,
+    nn.WindowTapOp: window_tap,
     nn.WindowIndexOp: window_index,
     nn.WindowRouteOp: window_route,
 }

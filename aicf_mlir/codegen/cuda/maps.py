@@ -22,6 +22,7 @@ from aicf_mlir.codegen.cuda.access import (
     width,
 )
 from aicf_mlir.codegen.cuda.scalars import STORED, stored
+from aicf_mlir.codegen.cuda.table_runs import TableRuns
 from aicf_mlir.codegen.cuda.text import Scope, Text
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.chips import chip_of
@@ -235,18 +236,22 @@ def compute(
     body, known = kernel.body, given or {}
     for number, tensor in enumerate(kernel.results):
         text.add(f"Vec<{STORED[tensor.element]}, {count}> y{number};")
-    with text.each("j", count):
 
-        def element(number: int) -> str:
-            if number in known:
-                return known[number]
-            single = not place.axes or not place.axes[-1].strides[number]
-            return f"element_of(x{number}[u], {'0' if single else 'j'})"
+    def element(number: int) -> str:
+        if number in known:
+            return known[number]
+        single = not place.axes or not place.axes[-1].strides[number]
+        return f"element_of(x{number}[u], {'0' if single else 'j'})"
+
+    runs = TableRuns(kernel, place, count)
+    shared = runs.read(text, element)
+    with text.each("j", count):
 
         def index(dim: int) -> str:
             return index_of(dim, "j" if count > 1 else "", place)
 
-        scope = Scope(text, kernel, element, index)
+        scope = Scope(text, kernel, element, index, shared)
+        runs.take(text, scope)
         scope.need(body.results)
         for number, value in enumerate(body.results):
             text.add(f"y{number}.at[j] = {stored(kernel.results[number].element, scope[value])};")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -219,20 +219,24 @@ class Scope:
 
     def _load(self, line: Line) -> str:
         """An element of a table; 0 if it has none."""
-        table = self.kernel.operands[line.args[0]]
-        if 0 in table.shape:
+        if 0 in self.kernel.operands[line.args[0]].shape:
             return literal(0, line.type)
+        return f"widen(a{line.args[0]}[{self.offset(line)}])"
+
+    def offset(self, line: Line, inside: Mapping[int, str] | None = None) -> str:
+        """The place of a looked up element in its table; `inside` are indices, by the value, that need no look at the bounds."""
+        table, given = self.kernel.operands[line.args[0]], inside or {}
         places = list(zip(line.args[1:], table.shape, table.strides, strict=True))
         is_small = sum((size - 1) * abs(stride) for _, size, stride in places) < NARROW
         terms: list[str] = []
         for arg, size, stride in places:
             if size > 1 and stride:
-                place = self._place(arg, size)
+                place = given.get(arg) or self._place(arg, size)
                 if is_small and arg not in self._short:
                     place = f"static_cast<int>({place})"
                 factor = f"{stride}" if is_small else f"{stride}ll"
                 terms.append(place if stride == 1 else f"{place} * {factor}")
-        return f"widen(a{line.args[0]}[{' + '.join(terms) or '0'}])"
+        return " + ".join(terms) or "0"
 
     def _place(self, arg: int, size: int) -> str:
         """An index of a dimension of a table: as it is where it cannot be outside."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from xdsl.dialects.builtin import DenseArrayBase
 
@@ -116,10 +117,20 @@ class Windows:
 
 Index = Scalar | int
 
+Place = TypeVar("Place", Scalar, Index)
+
 
 def plus(x: Scalar, number: int) -> Scalar:
     """The sum."""
     return x + number if number > 0 else x - -number if number else x
+
+
+def row_major(places: Sequence[Place], sizes: Sequence[int]) -> Place:
+    """The number of a place among all of these sizes."""
+    number = places[0]
+    for place, size in zip(places[1:], sizes[1:], strict=True):
+        number = number * size + place
+    return number
 
 
 def inside(at: Scalar, first: int, last: int, size: int, holds: list[Scalar]) -> None:

@@ -100,9 +100,11 @@ class WindowSumOp(ReducedOp, DifferentiableInterface):
                 c = channel(x.builder, f, k, filters, self.depth, channels)
                 return x.load(n, c, *places) * w[0].load(f, *at(x.builder, [k, *position]))
 
-            def term(position: Sequence[Index], places: Sequence[Scalar], holds: Scalar | None) -> Scalar:
+            def term(
+                position: Sequence[Index], places: Sequence[Scalar], holds: Scalar | None
+            ) -> tuple[Scalar, Scalar | None]:
                 first, *others = (product(k, position, places) for k in looked)
-                return where(holds, sum(others, first), 0)
+                return sum(others, first), holds
 
             return self.reduced(x, shape_of(self.x)[2:], term, SUM)
 

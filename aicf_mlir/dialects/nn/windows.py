@@ -85,8 +85,8 @@ class WindowedOp(ValueOp, GeneratedInterface, abc.ABC):
 MOST_UNROLLED = 64
 """Positions that a body has one behind the other; more are a reduction."""
 
-Term = Callable[[Sequence[Index], Sequence[Scalar], Scalar | None], Scalar]
-"""What a position adds: from the position in the kernel, the element, and whether there is one."""
+Term = Callable[[Sequence[Index], Sequence[Scalar], Scalar | None], tuple[Scalar, Scalar | None]]
+"""What a position adds, and whether it does: from the position in the kernel, the element, and whether there is one."""
 
 
 class ReducedOp(WindowedOp, abc.ABC):
@@ -153,37 +153,39 @@ class ReducedOp(WindowedOp, abc.ABC):
         return [x.builder.index(d) for d in self.own]
 
     def reduced(self, x: Scalar, sizes: Sequence[int], term: Term, reduction: Reduction) -> Scalar:
-        """The terms of all positions together; `sizes` are those of the tensor that they look at."""
+        """The terms of all positions together; `sizes` are those of the tensor that they look at.
+
+        A position that adds nothing leaves the total as it is. A masked sum is one instruction, a chosen term and a sum are two.
+        """
         looks, (_, _, *here) = self.looks, self.here(x)
         if self.positions_are_reduced:
             _, position = self.here_reduced(x.builder)
-            return reduction.of_row(term(*looks.places(here, position, sizes, self.sizes)))
+            one, adds = term(*looks.places(here, position, sizes, self.sizes))
+            return reduction.of_row(where(adds, one, reduction.of_none))
         total: Scalar | None = None
         for position in product(*(range(n) for n in looks.positions)):
-            one = term(*looks.places(here, position, sizes, self.sizes))
-            total = one if total is None else reduction.of_two(total, one)
+            one, adds = term(*looks.places(here, position, sizes, self.sizes))
+            both, before = (
+                (one, reduction.of_none) if total is None else (reduction.of_two(total, one), total)
+            )
+            total = where(adds, both, before)
         assert total is not None
         return reduction.of_row(total) if self.channels_are_reduced else total
 
-    def flat(self, places: Sequence[Scalar], sizes: Sequence[int]) -> Scalar:
-        """The number of a place among the elements of a channel."""
-        number = places[0]
-        for at, size in zip(places[1:], sizes[1:], strict=True):
-            number = number * size + at
-        return number
-
 
 class Reduction(NamedTuple):
-    """Of a row, and of two."""
+    """Of a row, of two, and of none."""
 
     of_row: Callable[[Scalar], Scalar]
     of_two: Callable[[Scalar, Scalar], Scalar]
+    of_none: float
 
 
-SUM, LARGEST, SMALLEST = Reduction(row_sum, add), Reduction(row_max, maximum), Reduction(row_min, minimum)
+SUM, LARGEST = Reduction(row_sum, add, 0), Reduction(row_max, maximum, -math.inf)
+SMALLEST = Reduction(row_min, minimum, math.inf)
 
 
-def where(condition: Scalar | None, value: Scalar, otherwise: float) -> Scalar:
+def where(condition: Scalar | None, value: Scalar, otherwise: Scalar | float) -> Scalar:
     """`value` where the condition holds; None always does."""
     return value if condition is None else select(condition, value, otherwise)
 
@@ -284,8 +286,10 @@ class FoldOp(ReducedOp, DifferentiableInterface):
         def formula(x: Scalar) -> Scalar:
             n, c, *_ = self.here(x)
 
-            def term(position: Sequence[Index], window: Sequence[Scalar], holds: Scalar | None) -> Scalar:
-                return where(holds, x.load(c, *at(x.builder, position), n, *window), 0)
+            def term(
+                position: Sequence[Index], window: Sequence[Scalar], holds: Scalar | None
+            ) -> tuple[Scalar, Scalar | None]:
+                return x.load(c, *at(x.builder, position), n, *window), holds
 
             return self.reduced(x, counts, term, SUM)
 

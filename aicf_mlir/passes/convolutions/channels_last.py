@@ -156,7 +156,7 @@ class ChannelsLast:
                 self._pointwise(op)
             case ReductionOp() | nn.VarMeanOp():
                 self._reduce(op)
-            case nn.WindowMaxOp() | nn.WindowSumOp() | nn.WindowIndexOp() | nn.WindowRouteOp():
+            case nn.WindowMaxOp() | nn.WindowSumOp() | nn.WindowTapOp() | nn.WindowRouteOp():
                 self._pool(op)
             case nn.ConcatOp() | nn.SplitOp():
                 rank = len(shape_of(op.operands[0]))
@@ -232,13 +232,7 @@ class ChannelsLast:
     def _pool(self, op: WindowedOp) -> None:
         """Channels as one more direction, in which a window has one element."""
         weighed = isinstance(op, nn.WindowSumOp) and op.w is not None
-        known = all(
-            operand in self._last for operand in op.operands if element_name(element_type(operand)) == "i64"
-        )
-        kept = isinstance(op, nn.WindowIndexOp) and not all(
-            isinstance(use.operation, nn.WindowRouteOp) for use in op.result.uses
-        )
-        if weighed or kept or not known or op.rank == MOST_DIMS:
+        if weighed or op.rank == MOST_DIMS:
             return
         forms = {operand: self._deep(self._other(operand)) for operand in op.operands}
         new = op.clone(value_mapper=dict(forms))

@@ -194,6 +194,26 @@ def test_neighbours_move_16_bytes_at_a_time() -> None:
         assert f"load<{count}>" not in generate(kernel).source
 
 
+@pytest.mark.parametrize(
+    ("shape", "vectors"),
+    [((9, 64), 1), ((9, 60), 0), ((9, 32), 0)],
+    ids=["rows of vectors", "rows that are not aligned", "rows that are too short"],
+)
+def test_neighbours_in_a_table_are_one_read(shape: tuple[int, int], vectors: int) -> None:
+    """What is the same for them is computed before."""
+
+    def looked_up(table: F.Scalar) -> F.Scalar:
+        row, column = (table.builder.index(d) for d in range(2))
+        return table.load(row - 3, column)
+
+    result = dense("bf16", 12, 64)
+    table = Tensor("bf16", shape, (shape[1], 1))
+    kernel = Kernel("map", "sm_90", F.trace(["?x?xf32"], looked_up), (12, 64), 0, (table,), (result,))
+    before, _, loop = generate(kernel).source.rpartition("for (int j = 0")
+    assert before.count("= load<8>") == vectors
+    assert ("clamped(" in loop) == (not vectors)
+
+
 def test_a_transcendental_is_computed_once_an_element() -> None:
     source = generate(model_kernel("softmax", "f32", 4096, 1024)).source
     assert source.count("expf(") == 1

@@ -13,6 +13,8 @@ from beside_torch import compiled
 from torch import nn
 from windowed import Draw, Fed, assert_layer_trains, loss
 
+from aicf_mlir import compile_train_step
+
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "max": (lambda: nn.MaxPool2d(2), (2, 3, 6, 7)),
     "max that overlap": (lambda: nn.MaxPool2d(3, 2, 1), (2, 3, 7, 8)),
@@ -102,6 +104,34 @@ def test_the_first_of_the_largest_has_the_gradient(name: str) -> None:
     pooled(theirs, batch).backward()
     optimizer.step()
     torch.testing.assert_close(ours.x.detach(), theirs.x.detach(), equal_nan=True)
+
+
+def test_gradients_and_indices_of_equal_and_special_values(program_seed: int) -> None:
+    """Each element of the gradient is that of torch in f64, and each index; half of all windows have equal elements."""
+    draw = Draw(program_seed)
+    kernel, stride, dilation = draw.each(1, 2, 3, 5), draw.each(1, 2, 3), draw.each(1, 1, 2)
+    padding = tuple(draw.random.randrange(k // 2 + 1) for k in kernel)
+    ceil, dtype = draw.one(True, False), draw.one(torch.float64, torch.float32, torch.bfloat16)
+    shape = (draw.one(1, 2), draw.one(1, 3, 8), *draw.spatial(kernel, dilation))
+    values = torch.tensor(draw.one([0, 1, 2], [0.0, -math.inf], [0.0, 1.0, math.inf, -math.inf, math.nan]))
+    random = torch.Generator().manual_seed(program_seed)
+    x = values[torch.randint(len(values), shape, generator=random)].to(dtype)
+    layer: Any = getattr(nn, f"MaxPool{draw.rank}d")
+    pool = layer(kernel, stride, padding, dilation, return_indices=True, ceil_mode=ceil)
+
+    def total(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        found, index = pool(model.x)
+        return (found * (batch["weight"] + index % 3)).nansum()
+
+    ours, theirs = Sent(x), Sent(x.double())
+    batch = {"weight": torch.randint(1, 3, pool(x)[0].shape, generator=random)}
+    optimizer = torch.optim.SGD(ours.parameters(), lr=1.0)
+    compile_train_step(ours, optimizer, loss_fn=total, example=batch, device="cpu").train_step(batch)
+    total(theirs, batch).backward()
+    assert theirs.x.grad is not None
+    expected = theirs.x.detach() - theirs.x.grad
+    bits = 8 if dtype is torch.bfloat16 else 24
+    torch.testing.assert_close(ours.x.detach().double(), expected, rtol=2.0**-bits, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize(

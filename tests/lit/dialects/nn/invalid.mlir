@@ -668,3 +668,27 @@
 %s, %x = "test.op"() : () -> (tensor<3xi64>, tensor<2x2xi64>)
 // expected-error@below {{expected a status of i64[3] for each rank, got tensor<2x2xi64>}}
 %y = nn.check_ranks %s, %x {code = 1} : (tensor<3xi64>, tensor<2x2xi64>) -> tensor<3xi64>
+
+// -----
+
+%x, %y = "test.op"() : () -> (tensor<1x2x5xf32>, tensor<1x2x4xf32>)
+// expected-error@below {{a window of dimension 0 has no element}}
+%t = nn.window_tap %x, %y {kernel = array<i64: 2>, stride = array<i64: 2>, dilation = array<i64: 1>, low = array<i64: 0>, spread = array<i64: 1>, size = array<i64: 4>} : (tensor<1x2x5xf32>, tensor<1x2x4xf32>) -> tensor<1x2x4xi32>
+
+// -----
+
+%x, %y = "test.op"() : () -> (tensor<1x2x5xf32>, tensor<1x2x2xf16>)
+// expected-error@below {{expected largest of type tensor<1x2x2xf32>, got tensor<1x2x2xf16>}}
+%t = nn.window_tap %x, %y {kernel = array<i64: 2>, stride = array<i64: 2>, dilation = array<i64: 1>, low = array<i64: 0>, spread = array<i64: 1>, size = array<i64: 2>} : (tensor<1x2x5xf32>, tensor<1x2x2xf16>) -> tensor<1x2x2xi32>
+
+// -----
+
+%t = "test.op"() : () -> tensor<1x2x3xi64>
+// expected-error@below {{expected tap of type tensor<1x2x3xi32>, got tensor<1x2x3xi64>}}
+%i = nn.window_index %t {kernel = array<i64: 2>, stride = array<i64: 2>, dilation = array<i64: 1>, low = array<i64: 0>, spread = array<i64: 1>, size = array<i64: 6>} : (tensor<1x2x3xi64>) -> tensor<1x2x3xi64>
+
+// -----
+
+%d, %t = "test.op"() : () -> (tensor<1x2x3xf32>, tensor<1x2x4xi32>)
+// expected-error@below {{expected tap of type tensor<1x2x3xi32>, got tensor<1x2x4xi32>}}
+%r = nn.window_route %d, %t {kernel = array<i64: 2>, stride = array<i64: 2>, dilation = array<i64: 1>, low = array<i64: 0>, spread = array<i64: 1>, size = array<i64: 6>} : (tensor<1x2x3xf32>, tensor<1x2x4xi32>) -> tensor<1x2x6xf32>

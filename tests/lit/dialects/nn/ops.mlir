@@ -224,3 +224,13 @@
 %placed = nn.scatter_rows %x, %places, %x : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>
 // CHECK: %joined = nn.scatter_reduce %x, %places, %x {kind = "max", include_self = false}
 %joined = nn.scatter_reduce %x, %places, %x {kind = "max", include_self = false} : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>
+
+// Windows: a tap is a position in a kernel
+// CHECK: %largest = nn.window_max %image {kernel = array<i64: 3, 3>, stride = array<i64: 2, 2>
+%largest = nn.window_max %image {kernel = array<i64: 3, 3>, stride = array<i64: 2, 2>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, spread = array<i64: 1, 1>, size = array<i64: 3, 3>} : (tensor<2x4x5x5xf32>) -> tensor<2x4x3x3xf32>
+// CHECK: %tap = nn.window_tap %image, %largest
+%tap = nn.window_tap %image, %largest {kernel = array<i64: 3, 3>, stride = array<i64: 2, 2>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, spread = array<i64: 1, 1>, size = array<i64: 3, 3>} : (tensor<2x4x5x5xf32>, tensor<2x4x3x3xf32>) -> tensor<2x4x3x3xi32>
+// CHECK: %number = nn.window_index %tap
+%number = nn.window_index %tap {kernel = array<i64: 3, 3>, stride = array<i64: 2, 2>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, spread = array<i64: 1, 1>, size = array<i64: 5, 5>} : (tensor<2x4x3x3xi32>) -> tensor<2x4x3x3xi64>
+// CHECK: %routed = nn.window_route %largest, %tap
+%routed = nn.window_route %largest, %tap {kernel = array<i64: 3, 3>, stride = array<i64: 2, 2>, dilation = array<i64: 1, 1>, low = array<i64: 1, 1>, spread = array<i64: 1, 1>, size = array<i64: 5, 5>} : (tensor<2x4x3x3xf32>, tensor<2x4x3x3xi32>) -> tensor<2x4x5x5xf32>

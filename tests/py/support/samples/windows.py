@@ -16,6 +16,7 @@ from aicf_mlir.interpreters.numerics import Array
 from samples.sample import Fill, Sample, classes, special, tensors
 
 Ints = tuple[int, ...]
+TAP = "i32"
 
 CASES: tuple[tuple[Ints, Windows, Ints], ...] = (
     ((2, 3, 7), Windows.of((3,)), (5,)),
@@ -25,9 +26,12 @@ CASES: tuple[tuple[Ints, Windows, Ints], ...] = (
     ((1, 3, 6, 5), Windows.of((2, 3), (2, 2), (1, 2), (1, 2)), (4, 3)),
     ((3, 1, 4, 18), Windows.of((1, 5), (1, 4), None, (0, 2)), (4, 5)),
     ((1, 2, 4, 5, 4), Windows.of((2, 3, 2), (1, 2, 2), None, (1, 1, 0)), (5, 3, 2)),
+    ((2, 1, 5, 6, 16), Windows.of((3, 3, 1), (2, 2, 1), None, (1, 1, 0)), (3, 3, 16)),
     ((1, 1, 12, 12), Windows.of((9, 9), (2, 2), None, (4, 4)), (6, 6)),
 )
-"""The shape of x, the relation, and how many windows there are; the last has more positions than a body unrolls."""
+"""The shape of x, the relation, and how many windows there are. The one before the last has channels as a direction; the last has
+more positions than a body unrolls.
+"""
 
 DEEP: tuple[tuple[Ints, Windows, Ints, int, int], ...] = (
     ((2, 3, 5, 6), Windows.of((3, 3), None, None, (1, 1)), (5, 6), 3, 2),
@@ -70,13 +74,13 @@ def text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 
-def indices(windows: Windows, sizes: Sequence[int]) -> Fill:
-    """For each window the number of one of its elements."""
+def taps(windows: Windows, sizes: Sequence[int]) -> Fill:
+    """For each window one of its positions that has an element."""
 
     def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         every = places(windows, sizes, shape[2:]).flatten(0, windows.rank - 1).numpy()
         rows = every.reshape(every.shape[0], -1)
-        chosen = [rng.choice(column[column >= 0], shape[:2]) for column in rows.T]
+        chosen = [rng.choice(np.flatnonzero(column >= 0), shape[:2]) for column in rows.T]
         return np.stack(chosen, -1).reshape(shape)
 
     return fill
@@ -188,42 +192,47 @@ def weighed(
 
 
 def of_largest(relation: Windows, counts: Ints) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
-    """The largest of each window, and the number of its first."""
+    """The largest of each window, and the tap of the first that is some number."""
     rank = relation.rank
+
+    def by_tap(x: Any) -> tuple[Any, Any]:
+        found = taken(x, relation, counts, -math.inf).flatten(2, rank + 1)
+        return found, places(relation, x.shape[2:], counts).flatten(0, rank - 1) >= 0
 
     def values(x: Any) -> Any:
         """As torch's pools: one element of a window has its gradient, the last NaN or else the first of the largest."""
         with torch.no_grad():
-            found = taken(x, relation, counts, -math.inf).flatten(2, rank + 1)
-            where = places(relation, x.shape[2:], counts).flatten(0, rank - 1)
-            order = torch.arange(len(where)).reshape(-1, *[1] * rank)
-            first = (found == found.nan_to_num(-math.inf, math.inf, -math.inf).amax(2, keepdim=True)) & (
-                where >= 0
-            )
+            found, there = by_tap(x)
+            order = torch.arange(len(there)).reshape(-1, *[1] * rank)
+            first = (found == found.nan_to_num(-math.inf, math.inf, -math.inf).amax(2, keepdim=True)) & there
             rank_of = torch.where(
-                found.isnan(), len(where) + order, torch.where(first, -order - 1, -math.inf)
+                found.isnan(), len(there) + order, torch.where(first, -order - 1, -math.inf)
             )
-            chosen = rank_of.argmax(2)
-            element = where.expand(*chosen.shape[:2], *where.shape).gather(2, chosen[:, :, None])[:, :, 0]
+            element = numbers(rank_of.argmax(2), relation, x.shape[2:])
         return x.flatten(2).gather(2, element.flatten(2)).reshape(element.shape)
 
-    def numbers(x: Any, largest: Any) -> Any:
-        found = taken(x, relation, counts, -math.inf).flatten(2, rank + 1)
-        where = places(relation, x.shape[2:], counts).flatten(0, rank - 1)
-        chosen = (found == largest[:, :, None]) & (where >= 0)
-        return where.where(chosen, x[0, 0].numel()).amin(2)
+    def taps_of(x: Any, largest: Any) -> Any:
+        found, there = by_tap(x)
+        order = torch.arange(len(there), dtype=torch.int32).reshape(-1, *[1] * rank)
+        return order.where((found == largest[:, :, None]) & there, len(there)).amin(2)
 
-    return values, numbers
+    return values, taps_of
+
+
+def numbers(tap: Any, relation: Windows, sizes: Sequence[int]) -> Any:
+    """The number of the element at each tap."""
+    where = places(relation, sizes, tap.shape[2:]).flatten(0, relation.rank - 1)
+    return where.expand(*tap.shape[:2], *where.shape).gather(2, tap.long()[:, :, None])[:, :, 0]
 
 
 def extremes(shape: Ints, relation: Windows, counts: Ints) -> Iterator[Sample]:
     """Maximum pools and the way back."""
     n, c, *sizes = shape
-    values, numbers = of_largest(relation, counts)
+    values, taps_of = of_largest(relation, counts)
 
-    def routed(dy: Any, index: Any) -> Any:
+    def routed(dy: Any, tap: Any) -> Any:
         zeros = torch.zeros(*dy.shape[:2], math.prod(sizes), dtype=dy.dtype)
-        summed = zeros.scatter_add(2, index.flatten(2).long(), dy.flatten(2))
+        summed = zeros.scatter_add(2, numbers(tap, relation, sizes).flatten(2), dy.flatten(2))
         return summed.reshape(*dy.shape[:2], *sizes)
 
     name, small = f"{text(shape)} {relation}", text((n, c, *counts))
@@ -231,15 +240,23 @@ def extremes(shape: Ints, relation: Windows, counts: Ints) -> Iterator[Sample]:
     yield Sample(
         name,
         tensors(text(shape), small),
-        lambda x, y: nn.WindowIndexOp(x, y, relation),
-        numbers,
+        lambda x, y: nn.WindowTapOp(x, y, relation),
+        taps_of,
         {0: classes(3), 1: classes(3)},
         smooth=False,
     )
     yield Sample(
         name,
-        (*tensors(small), f"{small}xi64"),
-        lambda dy, index: nn.WindowRouteOp(dy, index, relation, sizes),
+        (f"{small}x{TAP}",),
+        lambda tap: nn.WindowIndexOp(tap, relation, sizes),
+        lambda tap: numbers(tap, relation, sizes),
+        {0: taps(relation, sizes)},
+        smooth=False,
+    )
+    yield Sample(
+        name,
+        (*tensors(small), f"{small}x{TAP}"),
+        lambda dy, tap: nn.WindowRouteOp(dy, tap, relation, sizes),
         routed,
-        {1: indices(relation, sizes)},
+        {1: taps(relation, sizes)},
     )

@@ -49,6 +49,8 @@ SUMS = 32
 """Registers of a thread for the sums of its rows and for what is the same along them."""
 IN_FLIGHT = 128
 """Bytes that a thread reads ahead, at most."""
+MOST_TEXT = 2048
+"""Operations that the text of a walk has one after the other, at most: of so many elements as are read ahead."""
 EXCHANGED = 40 << 10
 """Bytes of shared memory by which the threads that share rows exchange sums."""
 
@@ -123,9 +125,10 @@ def divided(kernel: Kernel, plan: RowSchedule, passes: Passes) -> RowSchedule:
     chunks = -(-plan.vectors // plan.lanes)
     if again and chunks * each <= ROOM.get(plan.threads, USUAL_ROOM):
         return replace(plan, chunks=chunks)
-    moved = sum(size_of(kernel.operands[number].element) * plan.width for number in read)
+    moved = sum(size_of(kernel.operands[number].element) for number in read) * plan.width
+    work = len(kernel.body.lines) * plan.width
     ahead = MOST_AHEAD
-    while ahead > 1 and (ahead * moved > IN_FLIGHT or ahead >= 2 * chunks):
+    while ahead > 1 and (ahead * moved > IN_FLIGHT or ahead * work > MOST_TEXT or ahead >= 2 * chunks):
         ahead //= 2
     return replace(plan, ahead=ahead)
 

@@ -141,9 +141,8 @@ def _texts(kernel: Kernel, parts: int) -> Iterator[str]:
             yield text(width=width, lanes=SHARED_BY, parts=shared_by)
     widest = draft_beside(kernel)
     for width, lanes in product(powers(widest.width), powers(WARP)):
-        chunks = max(1, -(-widest.vectors // lanes))
-        for side in sides(lanes):
-            if lanes == 1 or lanes < 2 * widest.vectors:
-                yield text(width=width, lanes=lanes, chunks=chunks, side=side)
-                for ahead in (4, MOST_AHEAD):
-                    yield text(width=width, lanes=lanes, ahead=ahead, side=side)
+        if lanes == 1 or lanes < 2 * widest.vectors:
+            side, chunks = max(SIDE, 4 * SIDE // lanes), max(1, -(-widest.vectors // lanes))
+            yield text(width=width, lanes=lanes, chunks=chunks, side=side)
+            for ahead in (4, MOST_AHEAD):
+                yield text(width=width, lanes=lanes, ahead=ahead, side=side)

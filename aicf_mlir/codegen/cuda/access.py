@@ -170,13 +170,14 @@ def fetch(
     target: str,
     base: str = "",
     how: str = "",
+    along: Axis | None = None,
 ) -> None:
-    """Assign `count` neighbours of an operand, along the last axis of `place`, to the vector `target`.
+    """Assign `count` neighbours of an operand, along the last axis of `place` or along another one, to the vector `target`.
 
     `how`: "once" for operands that are read once, and need not stay in the caches; "ahead" for reads before the wait.
     """
     base = base or pointer(kernel, number)
-    stride = place.axes[-1].strides[number] if place.axes else 0
+    stride = _step(place, number, along)
     at = place.offset(number)
     load = f"load_{how}" if how else "load"
     if stride == 1 and count > 1:
@@ -188,17 +189,31 @@ def fetch(
         text.add(f"{target}.at[{j}] = {single};")
 
 
-def put(text: Text, kernel: Kernel, place: Coordinates, number: int, count: int, base: str = "") -> None:
+def put(
+    text: Text,
+    kernel: Kernel,
+    place: Coordinates,
+    number: int,
+    count: int,
+    base: str = "",
+    along: Axis | None = None,
+) -> None:
     """Write `count` neighbours, the vector `y<number>`, to result `number`."""
     tensor = len(kernel.operands) + number
     base = base or pointer(kernel, tensor)
-    stride = place.axes[-1].strides[tensor] if place.axes else 0
+    stride = _step(place, tensor, along)
     at = place.offset(tensor)
     if stride == 1 and count > 1:
         text.add(f"store({base} + ({at}), y{number});")
     else:
         for j in range(count):
             text.add(f"{base}[{at}{f' + {j * stride}' if j else ''}] = y{number}.at[{j}];")
+
+
+def _step(place: Coordinates, tensor: int, along: Axis | None) -> int:
+    """Elements from one neighbour to the next."""
+    axis = along or (place.axes[-1] if place.axes else None)
+    return axis.strides[tensor] if axis else 0
 
 
 def index_of(dim: int, neighbour: str, *places: Coordinates) -> str:

@@ -18,6 +18,7 @@ from aicf_mlir.codegen.cuda import (
     row_forms,
     rows,
     rows_and_columns,
+    rows_beside,
     segment_rows,
     segments,
     split_rows,
@@ -68,7 +69,8 @@ def _code(kernel: Kernel) -> Code:
             plan = row_forms.schedule_of(kernel)
             if isinstance(plan, AcrossSchedule):
                 return across_rows.code(kernel, plan)
-            return (split_rows if plan.parts > 1 else rows).code(kernel, plan)
+            form = split_rows if plan.parts > 1 else rows_beside if plan.side > 1 else rows
+            return form.code(kernel, plan)
 
 
 def _with_column_sums(kernel: Kernel) -> Code:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from aicf_mlir.codegen.cuda import across_schedules
 from aicf_mlir.codegen.cuda.across_schedules import AcrossSchedule
+from aicf_mlir.codegen.cuda.beside_schedules import SIDE, beside, draft_beside, exchanges, sides
 from aicf_mlir.codegen.cuda.passes import plan_passes, registers
 from aicf_mlir.codegen.cuda.row_schedules import (
+    MOST_AHEAD,
     MOST_THREADS,
-    SIDE,
     WARP,
     RowSchedule,
-    beside,
     draft,
     early,
-    exchanges,
     in_shared,
     schedule,
 )
@@ -27,7 +27,6 @@ from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.kernels.schedule_text import ScheduleText, expect, powers
 
 NAMES = ("width", "lanes", "chunks", "block", "ahead", "once", "shared", "side", "parts")
-MOST_AHEAD = 16
 ROOM = 64
 """Registers of a thread for its part of a row; the compiler has no more than it needs for the rest of 1024 threads."""
 LONG = 1024
@@ -48,7 +47,7 @@ def chosen(kernel: Kernel) -> RowSchedule | AcrossSchedule:
     plan = schedule(kernel)
     if (count := parts(kernel, plan)) > 1:
         return replace(plan.walked(SHARED_BY), parts=count)
-    return beside(kernel, plan) or plan
+    return beside(kernel) or plan
 
 
 def given(kernel: Kernel, text: str) -> RowSchedule | AcrossSchedule:
@@ -57,17 +56,18 @@ def given(kernel: Kernel, text: str) -> RowSchedule | AcrossSchedule:
     if found.form == "across":
         return across_schedules.given(kernel, text)
     widest = draft(kernel)
-    wide = [1] if found["side"] else list(powers(widest.width))
-    expect(text, "width", found["width"], wide, " for these tensors")
-    plan = replace(widest, width=found["width"], read_once=bool(found["once"]))
-    most = MOST_THREADS // SIDE if found["side"] else MOST_THREADS
+    expect(text, "side", found["side"], [0, *sides(1)] if widest.rows and widest.columns else [0])
+    widest = draft_beside(kernel) if found["side"] else widest
+    expect(text, "width", found["width"], list(powers(widest.width)), " for these tensors")
+    plan = replace(widest, width=found["width"], read_once=bool(found["once"]), side=max(found["side"], 1))
+    most = MOST_THREADS // plan.side
     expect(text, "lanes", found["lanes"], list(powers(most)))
     whole = max(1, -(-plan.vectors // found["lanes"]))
     expect(text, "chunks", found["chunks"], [0, whole], f" for {found['lanes']} lanes")
-    expect(text, "once", found["once"], range(1 + (len(early(kernel, plan)) == 1)), " for these operands")
-    expect(text, "side", found["side"], [0, SIDE] if plan.rows and plan.columns else [0])
+    once = len(early(kernel, plan)) == 1 and not found["side"]
+    expect(text, "once", found["once"], range(1 + once), " for these operands")
     expect(text, "shared", found["shared"], [0] if found["chunks"] or found["side"] else [0, 1])
-    plan = replace(plan, lanes=found["lanes"], chunks=found["chunks"], side=found["side"] or 1)
+    plan = replace(plan, lanes=found["lanes"], chunks=found["chunks"])
     if found["side"] or found["lanes"] > WARP:
         expect(text, "block", found["block"], [0], f" beside {found['lanes']} lanes")
     else:
@@ -137,8 +137,12 @@ def _texts(kernel: Kernel, parts: int) -> Iterator[str]:
                 for ahead in (4, 8):
                     yield text(width=width, lanes=lanes, block=block, ahead=ahead)
             yield text(width=width, lanes=lanes, ahead=4, shared=1)
-            if width == 1:
-                yield text(width=1, lanes=lanes, chunks=chunks, side=SIDE)
-                yield text(width=1, lanes=lanes, ahead=8, side=SIDE)
         for shared_by in (2, 8, 33, parts):
             yield text(width=width, lanes=SHARED_BY, parts=shared_by)
+    widest = draft_beside(kernel)
+    for width, lanes in product(powers(widest.width), powers(WARP)):
+        if lanes == 1 or lanes < 2 * widest.vectors:
+            side, chunks = max(SIDE, 4 * SIDE // lanes), max(1, -(-widest.vectors // lanes))
+            yield text(width=width, lanes=lanes, chunks=chunks, side=side)
+            for ahead in (4, MOST_AHEAD):
+                yield text(width=width, lanes=lanes, ahead=ahead, side=side)

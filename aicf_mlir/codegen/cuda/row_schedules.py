@@ -9,7 +9,6 @@ from math import prod
 
 from aicf_mlir.codegen.cuda.access import size_of, varying, width
 from aicf_mlir.codegen.cuda.passes import plan_passes, registers
-from aicf_mlir.codegen.cuda.text import reduction
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.chips import chip_of
 from aicf_mlir.kernels.kernel import Axis, Kernel, Tensor, collapse, strides_along
@@ -26,14 +25,12 @@ ONE_VECTOR = 4
 """Elements of a thread that are no more than a vector of f32: there rows of several tensors need no more lanes."""
 FEWEST = 8
 """The lanes of a row that stay where rows are short and many: their vectors are a line of a cache, and a warp has four rows."""
-SIDE = WARP
-"""Neighbouring rows of a block, where rows lie side by side."""
 LOOKED_UP = 4
 """Neighbours of a thread where every operand is looked up: they share the arithmetic of all but their last index."""
+MOST_AHEAD = 16
+"""The vectors that a thread reads before it uses them, at most."""
 MOST_CHUNKS = 32
 """The vectors of a row that a thread has one behind the other in the text, where it keeps none of them."""
-EXCHANGED = 40 << 10
-"""Bytes that the lanes of such rows may exchange."""
 ASIDE = 3 << 10
 """Bytes beside the strips of a block: what warps exchange, and what the system takes."""
 
@@ -45,7 +42,7 @@ class RowSchedule:
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     width: int
-    """Neighbours that a thread takes at once."""
+    """Neighbours that a thread takes at once: of its row, or rows where they lie side by side."""
     lanes: int
     """Threads that share a row, a power of two."""
     chunks: int
@@ -63,7 +60,7 @@ class RowSchedule:
     shared: int = 0
     """The bytes of all strips."""
     side: int = 1
-    """Neighbouring rows whose elements a warp reads at once, and that a block has; the lanes of a row are in different warps."""
+    """Threads of a block that have different rows, where rows lie side by side (codegen/cuda/beside_schedules.py)."""
     parts: int = 1
     """Blocks that share a row, each walk over it a launch (codegen/cuda/split_rows.py)."""
 
@@ -81,7 +78,12 @@ class RowSchedule:
     @property
     def rows_per_block(self) -> int:
         """Rows that a block has at the same time."""
-        return self.threads // self.lanes
+        return self.threads // self.lanes * self.neighbours
+
+    @property
+    def neighbours(self) -> int:
+        """Rows of a thread."""
+        return self.width if self.side > 1 else 1
 
     @property
     def text(self) -> str:
@@ -103,8 +105,8 @@ class RowSchedule:
 
     @property
     def vectors(self) -> int:
-        """The vectors of a row."""
-        return prod(axis.size for axis in self.columns) // self.width
+        """The vectors of a row; the elements of one where rows lie side by side."""
+        return prod(axis.size for axis in self.columns) * self.neighbours // self.width
 
 
 def draft(kernel: Kernel) -> RowSchedule:
@@ -202,34 +204,6 @@ def in_shared(kernel: Kernel, plan: RowSchedule, read: Iterable[int]) -> RowSche
     return replace(plan, lanes=lanes, strips=tuple(strips), shared=nbytes)
 
 
-def beside(kernel: Kernel, plan: RowSchedule) -> RowSchedule | None:
-    """The schedule of rows whose neighbours in memory are elements of other rows; None where most bytes are not of such rows.
-
-    A warp reads one element of each of its rows, so that it reads whole lines of memory. Otherwise one element would be used
-    of each 32 bytes that are read.
-    """
-    if not plan.rows or not plan.columns or not plan.vectors or plan.rows[-1].size < SIDE // 2:
-        return None
-    read = early(kernel, plan)
-    of_rows, of_columns = (bytes_of(tensors.values()) for tensors in lying(kernel, plan))
-    if of_rows <= of_columns:
-        return None
-    plan = RowSchedule(plan.rows, plan.columns, 1, 1, 0, ahead=8, side=SIDE)
-    passes = plan_passes(kernel, hold=True)
-    each = registers(kernel, passes, read)
-    again = sum(bool(walk.reductions or walk.written) for walk in passes.passes) > 1
-    while 2 * plan.lanes <= min(plan.vectors, WARP):
-        chunks = -(-plan.vectors // plan.lanes)
-        if plan.count * plan.lanes >= enough_of(kernel)[2] and (not again or chunks * each <= USUAL_ROOM):
-            break
-        plan = replace(plan, lanes=2 * plan.lanes)
-    if not exchanges(kernel, plan):
-        return None
-    chunks = -(-plan.vectors // plan.lanes)
-    room = ROOM.get(plan.threads, USUAL_ROOM)
-    return replace(plan, chunks=chunks, ahead=4) if again and chunks * each <= room else plan
-
-
 def lying(kernel: Kernel, plan: RowSchedule) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
     """What a kernel moves row by row, operands and then results by number: where neighbours in memory are elements of other rows,
     and where they are elements of one row.
@@ -244,13 +218,6 @@ def lying(kernel: Kernel, plan: RowSchedule) -> tuple[dict[int, Tensor], dict[in
         {n: tensors[n] for n in moved if down[n] == 1 != along[n]},
         {n: tensors[n] for n in moved if along[n] == 1},
     )
-
-
-def exchanges(kernel: Kernel, plan: RowSchedule) -> bool:
-    """True if shared memory has room for what the lanes of neighbouring rows exchange."""
-    passes = plan_passes(kernel, hold=True).passes
-    found = (reduction(kernel, value) for walk in passes for value in walk.reductions)
-    return sum(of.bytes for of in found) * SIDE * (plan.lanes + 1) <= EXCHANGED
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:

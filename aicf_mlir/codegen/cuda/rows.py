@@ -59,7 +59,7 @@ class RowWriter:
         """The condition of the thread that writes what a row has once."""
         self.strips: set[int] = set()
         """Those that a walk has filled."""
-        self.live = (plan.lanes < WARP or plan.side > 1) and plan.count % plan.rows_per_block != 0
+        self.live = plan.lanes < WARP and plan.count % plan.rows_per_block != 0
 
     def write(self) -> None:
         """Write the statements of the function."""
@@ -103,8 +103,6 @@ class RowWriter:
         text, plan = self.text, self.plan
         counter = "unsigned" if plan.count < 1 << 31 else "unsigned long long"
         lane, own = f"threadIdx.x % {plan.lanes}u", f"threadIdx.x / {plan.lanes}u"
-        if plan.side > 1:
-            lane, own = f"threadIdx.x / {plan.side}u", f"threadIdx.x % {plan.side}u"
         text.add(f"const unsigned lane = {lane};")
         first = f"static_cast<{counter}>(blockIdx.x) * {plan.rows_per_block}u + {own}"
         first = self.first_row or first
@@ -299,9 +297,6 @@ class RowWriter:
     def _combine(self, reductions: tuple[int, ...]) -> None:
         """Combine over the lanes of the row, then over its warps; every thread gets the result."""
         text, kernel, lanes = self.text, self.kernel, self.plan.lanes
-        if self.plan.side > 1 and lanes > 1:
-            self._combine_beside(reductions)
-            return
         for value in reductions:
             of = reduction(kernel, value)
             inside = f"over_lanes<{of.combine}, {min(lanes, WARP)}>(s{value})" if lanes > 1 else f"s{value}"
@@ -317,20 +312,6 @@ class RowWriter:
         for value in reductions:
             of = reduction(kernel, value)
             text.add(f"const {of.type} v{value} = in_order<{of.combine}, {lanes // WARP}>(w{value});")
-            self.scope.names[value] = f"v{value}"
-
-    def _combine_beside(self, reductions: tuple[int, ...]) -> None:
-        """Combine over the lanes of the row, each in a warp of its own, from first to last."""
-        text, plan = self.text, self.plan
-        found = {value: reduction(self.kernel, value) for value in reductions}
-        own = f"threadIdx.x % {plan.side}u"
-        for value, of in found.items():  # an odd distance, so that the rows are in different banks
-            text.add(f"__shared__ {of.type} w{value}[{plan.side}][{plan.lanes + 1}];")
-            text.add(f"w{value}[{own}][lane] = s{value};")
-        if found:
-            text.add("__syncthreads();")
-        for value, of in found.items():
-            text.add(f"const {of.type} v{value} = in_order<{of.combine}, {plan.lanes}>(w{value}[{own}]);")
             self.scope.names[value] = f"v{value}"
 
     def _row_results(self, stage: int) -> None:

@@ -39,3 +39,19 @@ func.func @small(%x: tensor<1024x64xf32>, %n: tensor<1024x1xf32>) -> tensor<1024
   %0 = kernel.div x(%x) y(%n) : (tensor<1024x64xf32>, tensor<1024x1xf32>) -> tensor<1024x64xf32>
   func.return %0 : tensor<1024x64xf32>
 }
+
+// Sums over dimensions in the middle are generated, sums over the last or the first ones are not.
+// CHECK-LABEL: func.func @middle
+// CHECK:  %view = kernel.view %x : (tensor<4x8x6x16xbf16>) -> tensor<4x6x16x8xbf16, strided<[768, 16, 1, 96]>>
+// CHECK:  kernel.rowwise x(%view) {body = @reduce_sum, reduced = 1, shape = array<i64: 4, 6, 16, 8>}
+// CHECK:  kernel.reduce_sum x(%x) {dims = array<i64: 3>}
+// CHECK:  kernel.reduce_sum x(%y) {dims = array<i64: 0>}
+// CPU-LABEL: func.func @middle
+// CPU-NOT: kernel.rowwise
+func.func @middle(%x: tensor<4x8x6x16xbf16>, %y: tensor<65536x64xbf16>)
+    -> (tensor<4x6x16xbf16>, tensor<4x8x6xbf16>, tensor<64xbf16>) {
+  %0 = kernel.reduce_sum x(%x) {dims = array<i64: 1>} : (tensor<4x8x6x16xbf16>) -> tensor<4x6x16xbf16>
+  %1 = kernel.reduce_sum x(%x) {dims = array<i64: 3>} : (tensor<4x8x6x16xbf16>) -> tensor<4x8x6xbf16>
+  %2 = kernel.reduce_sum x(%y) {dims = array<i64: 0>} : (tensor<65536x64xbf16>) -> tensor<64xbf16>
+  func.return %0, %1, %2 : tensor<4x6x16xbf16>, tensor<4x8x6xbf16>, tensor<64xbf16>
+}

@@ -13,7 +13,7 @@ from generated_cases import GeneratedCase, dense, difference, make, view
 from generated_models import SIDE_BY_SIDE, columns_as_rows, model_kernel
 
 from aicf_mlir.codegen import nvrtc
-from aicf_mlir.codegen.cuda import generate, maps, row_schedules, rows
+from aicf_mlir.codegen.cuda import beside_schedules, generate, maps, row_schedules, rows, rows_beside
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.cuda.rows_and_columns import WalkSchedule, code
 from aicf_mlir.ir import formula as F
@@ -96,12 +96,13 @@ def side_by_side() -> Iterator[Scheduled]:
         for count, length in SIDE_BY_SIDE:
             kernel = columns_as_rows(element, count, length)
             case = make(f"{count} columns of {length}", kernel, np.random.default_rng(length))
-            plan = row_schedules.beside(kernel, row_schedules.schedule(kernel))
+            plan = beside_schedules.beside(kernel)
             assert plan is not None
-            yield Scheduled(case, finished(rows.code(kernel, plan)))
-            for lanes, held in ((1, False), (4, True), (8, False), (16, True)):
-                chosen = replace(plan, lanes=lanes, chunks=-(-plan.vectors // lanes) if held else 0)
-                yield Scheduled(case, finished(rows.code(kernel, chosen)))
+            yield Scheduled(case, finished(rows_beside.code(kernel, plan)))
+            for lanes, held, side in ((1, False, 64), (4, True, 32), (8, False, 128), (16, True, 32)):
+                chunks = -(-plan.vectors // lanes) if held else 0
+                chosen = replace(plan, lanes=lanes, chunks=chunks, side=side)
+                yield Scheduled(case, finished(rows_beside.code(kernel, chosen)))
 
 
 def test_many_short_rows_of_single_elements_have_a_part_of_a_warp() -> None:
@@ -119,7 +120,7 @@ def test_many_short_rows_of_single_elements_have_a_part_of_a_warp() -> None:
 
 def test_rows_that_lie_one_after_the_other_are_not_side_by_side() -> None:
     kernel = model_kernel("softmax", "f32", 37, 768)
-    assert row_schedules.beside(kernel, row_schedules.schedule(kernel)) is None
+    assert beside_schedules.beside(kernel) is None
 
 
 @pytest.mark.parametrize("source", [walks, singles, side_by_side])

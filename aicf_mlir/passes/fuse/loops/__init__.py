@@ -15,13 +15,14 @@ from math import prod
 
 from xdsl.dialects.func import FuncOp
 
+from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_formulas import FORMULAS
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir import remarks
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.tensor_op import element_type
-from aicf_mlir.passes.fuse.loops.clusters import Clustering, clusters_of
+from aicf_mlir.passes.fuse.loops.clusters import Clustering, clusters_of, lies_across
 from aicf_mlir.passes.fuse.loops.emit import replace
 from aicf_mlir.passes.fuse.loops.members import Access, LoopMember
 from aicf_mlir.passes.fuse.rule import FusionRule, is_small
@@ -33,10 +34,20 @@ moves 16 bytes at once, one of a prebuilt kernel 4.
 
 
 def is_large(member: LoopMember) -> bool:
-    """True for a pointwise op that a GPU generates though nothing joins it."""
+    """True for a pointwise op of which a GPU moves more bytes in the same time if it is generated."""
     narrow = any(element_name(element_type(value)) in NARROW for value in member.results)
     moved = narrow or any(map(is_by_row, member.operands))
     return member.op.op_name in FORMULAS and moved and prod(member.domain) >= LARGE
+
+
+def sums_across(member: LoopMember) -> bool:
+    """True for a sum over dimensions in the middle, whose neighbours in memory are terms of other sums.
+
+    The generated kernel reads as many of them at once as divide their number, the prebuilt one 16 bytes or single elements.
+    """
+    return isinstance(member.op, kernel.ReduceSumOp) and (
+        member.kind == "rowwise" and any(map(lies_across, member.operands))
+    )
 
 
 def is_by_row(access: Access) -> bool:
@@ -60,13 +71,18 @@ class FuseLoopsPass(FusionRule):
     early: bool = False
 
     def fuse(self, function: FuncOp, bodies: Bodies) -> None:
-        alone = is_large
+        alone = is_generated
         if self.early or self.is_cpu:
             alone = never
         elif is_small(function):
             alone = always
         while clusters := clusters_of(function, bodies, not self.early, alone):
             replace(function, clusters, bodies)
+
+
+def is_generated(member: LoopMember) -> bool:
+    """True for a launch that a GPU generates though nothing joins it."""
+    return is_large(member) or sums_across(member)
 
 
 def always(_: LoopMember) -> bool:

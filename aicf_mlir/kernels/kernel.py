@@ -33,7 +33,7 @@ from aicf_mlir.kernels.identity import kernel_id
 from aicf_mlir.kernels.product import Product
 from aicf_mlir.kernels.tensor import Tensor
 
-GENERATOR = 37
+GENERATOR = 38
 """Counts up whenever the code of a kernel may change: ids, the cache and tests/py/support/generated_texts.txt depend on it."""
 
 MAPS = ("map", "gemm_map")
